@@ -48,6 +48,15 @@ class RemoteError(ParlError):
 
     type_name: str = ""
     remote_traceback: str = ""
+    _message: str | None = None
+    _where: str = ""
+
+    def __str__(self) -> str:
+        """Return the original message, and below a rule line the remote traceback."""
+        if self._message is None:
+            return super().__str__()
+        head = f"{self.type_name}: {self._message}"
+        return f"{head}\n--- remote traceback ({self._where}) ---\n{self.remote_traceback}" if self.remote_traceback else head
 
 
 class ActorLostError(ParlError):

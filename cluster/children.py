@@ -1,0 +1,303 @@
+"""The jobs of this machine as processes: started, watched by pid, heard, ended with all they started. Knows no master.
+
+    launcher ──pid──▶ pidfd ──readable──▶ reaped: exit code or signal ──▶ JobDied
+    output pipe ──────────────▶ JobLog ─────────────────────────────────▶ JobPrintedHere
+    first words ──────────────────────────────────────────────────────▶ JobSpoke
+
+This process is a subreaper: what a job leaves behind becomes our child. When a job dies its session is killed, and whatever carries its
+mark in the environment.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from parl_lite import hostos
+from parl_lite.cluster.job import THREAD_VARIABLES
+from parl_lite.cluster.job_log import JobLog
+from parl_lite.cluster.launchers import InterpreterLauncher, Launcher, ZygoteLauncher, launcher_environment
+from parl_lite.cluster.worker_state import EndChild, JobDied, JobPrintedHere, JobSpoke, StartChild
+from parl_lite.loop import Loop
+from parl_lite.messages import StartJob
+from parl_lite.settings import Settings
+from parl_lite.waker import Waker
+
+_READ_AT_ONCE = 64 * 1024
+MARK = "PARL_LITE_JOB"
+
+
+@dataclass
+class Child:
+    """A job's process and the descriptors by which it is watched (-1: none, or no more)."""
+
+    job: str
+    log: JobLog
+    output: int
+    first_words: int
+    pid: int = 0
+    pidfd: int = -1
+    heard: bytes = b""
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What jobs of this worker are told: where they may listen and live."""
+
+    folder: str
+    host: str
+    """Interface for tcp sockets of jobs, "" for none."""
+    ports: tuple[int, int] | None
+    """First port and the one after the last; None for any."""
+    master: str
+
+
+class Children:
+    """All job processes of one worker."""
+
+    def __init__(self, loop: Loop, surroundings: Surroundings, settings: Settings, use_zygote: bool | None = None) -> None:
+        self._loop = loop
+        self._surroundings = surroundings
+        self._settings = settings
+        self._children: dict[str, Child] = {}
+        self._user_threads = next((os.environ[name] for name in THREAD_VARIABLES if name in os.environ), None)
+        environment = launcher_environment(THREAD_VARIABLES)
+        if use_zygote is None:
+            use_zygote = hostos.LINUX
+        self._adopts = hostos.adopt_orphans()
+        self._launcher: Launcher
+        if use_zygote and self._adopts:
+            self._launcher = ZygoteLauncher(loop, environment, surroundings.folder, self._started, self._failed)
+        else:
+            self._launcher = InterpreterLauncher(environment, surroundings.folder, self._started, self._failed)
+        self._reap_wish = Waker()
+        signal.signal(signal.SIGCHLD, lambda number, frame: self._reap_wish.wake())
+        loop.watch(self._reap_wish.fileno(), self._reap_strangers)
+
+    # --- actions of the worker's machine -----------------------------------------------------------------------------------
+
+    def start(self, action: StartChild) -> None:
+        """Ask for the process of a job."""
+        order = action.order
+        try:
+            child, ends = self._open(order.job, action.log_path)
+        except OSError as error:
+            self._loop.post(JobDied(order.job, 0, None, None, f"could not be started: {error}", ""))
+            return
+        self._children[order.job] = child
+        self._loop.watch(child.output, lambda: self._output(child))
+        self._loop.watch(child.first_words, lambda: self._words(child))
+        self._launcher.start(self._request(order), *ends)
+        for fd in ends:
+            os.close(fd)
+        if isinstance(self._launcher, InterpreterLauncher):
+            for event in self._launcher.events:
+                self._loop.post(event)
+            self._launcher.events.clear()
+
+    def end(self, action: EndChild) -> None:
+        """Ask a job to end, or kill it with all it started."""
+        child = self._children.get(action.job)
+        if child is None:
+            return
+        if child.pid == 0:  # the zygote has not answered: when it does, `_started` finds no job and kills the process
+            self._forget(self._children.pop(action.job))
+            self._loop.post(JobDied(action.job, 0, None, None, "was ended before it began", ""))
+        else:
+            _kill(child.pid, signal.SIGKILL if action.kill else signal.SIGTERM)
+
+    def close(self) -> None:
+        """End the launcher; no job is left when a worker ends in order."""
+        self._launcher.close()
+        self._kill_leftovers()
+
+    # --- starting ------------------------------------------------------------------------------------------------------------
+
+    def _open(self, job: str, log_path: str) -> tuple[Child, tuple[int, int]]:
+        log = JobLog(log_path, self._settings, time.monotonic)
+        output, output_end = os.pipe()
+        first_words, first_words_end = os.pipe()
+        for fd in (output, first_words):
+            os.set_blocking(fd, False)
+        return Child(job, log, output, first_words), (output_end, first_words_end)
+
+    def _request(self, order: StartJob) -> dict[str, Any]:
+        n_threads = order.needs.n_cpu if self._user_threads is None and order.needs.n_cpu > 1 else 0
+        environment = {
+            MARK: order.job,
+            "PARL_LITE_ADDRESS": self._surroundings.master,
+            "CUDA_VISIBLE_DEVICES": ",".join(order.gpus),
+        }
+        if n_threads:
+            environment |= {name: str(n_threads) for name in THREAD_VARIABLES}
+        return {
+            "job": order.job,
+            "name": order.name,
+            "folder": self._surroundings.folder,
+            "host": self._surroundings.host,
+            "ports": self._surroundings.ports,
+            "worker_pid": os.getpid(),
+            "environment": environment,
+            "n_threads": n_threads,
+        }
+
+    def _started(self, job: str, pid: int) -> Iterable[Any]:
+        child = self._children.get(job)
+        if child is None:
+            _kill(pid, signal.SIGKILL)
+            return
+        child.pid = pid
+        child.pidfd = hostos.open_process(pid)
+        self._loop.watch(child.pidfd, lambda: self._died(child))
+        return
+        yield
+
+    def _failed(self, job: str, reason: str) -> Iterable[Any]:
+        child = self._children.pop(job, None)
+        if child is not None:
+            self._forget(child)
+            yield JobDied(job, 0, None, None, f"could not be started: {reason}", "")
+
+    # --- hearing ---------------------------------------------------------------------------------------------------------------
+
+    def _words(self, child: Child) -> Iterable[Any]:
+        data = _read(child.first_words)
+        if data is None:
+            return
+        child.heard += data
+        if data and not child.heard.endswith(b"\n"):
+            return
+        self._loop.unwatch(child.first_words)
+        os.close(child.first_words)
+        child.first_words = -1
+        said = json.loads(child.heard or b"{}")
+        if "addresses" in said:
+            yield JobSpoke(child.job, said["pid"], tuple(said["addresses"]))
+        elif "error" in said:
+            child.heard = said["error"].encode()
+
+    def _output(self, child: Child) -> Iterable[Any]:
+        data = _read(child.output)
+        if data is None:
+            return
+        if not data:
+            self._loop.unwatch(child.output)
+            os.close(child.output)
+            child.output = -1
+            return
+        text = child.log.take(data)
+        if text:
+            yield JobPrintedHere(child.job, text)
+
+    # --- dying -----------------------------------------------------------------------------------------------------------------
+
+    def _died(self, child: Child) -> Iterable[Any]:
+        exit_code, number = _reap(child.pid)
+        self._kill_what_it_started(child)
+        while child.output >= 0 and _readable(child.output):
+            yield from self._output(child)
+        rest = child.log.close()
+        if rest:
+            yield JobPrintedHere(child.job, rest)
+        del self._children[child.job]
+        if child.first_words >= 0:
+            yield from self._words(child)
+        self._forget(child)
+        reason = _reason(exit_code, number)
+        if child.heard and not child.heard.endswith(b"\n"):
+            reason = f"could not listen: {child.heard.decode()}"
+        yield JobDied(child.job, child.pid, exit_code, number, reason, child.log.tail(), False)
+
+    def _forget(self, child: Child) -> None:
+        for name in ("output", "first_words", "pidfd"):
+            fd = getattr(child, name)
+            if fd >= 0:
+                self._loop.unwatch(fd)
+                os.close(fd)
+                setattr(child, name, -1)
+        Path(self._surroundings.folder, f"j{child.job}").unlink(missing_ok=True)
+
+    def _kill_what_it_started(self, child: Child) -> None:
+        for pid in hostos.session_members(child.pid):
+            _kill(pid, signal.SIGKILL)
+        for pid in self._strangers():
+            if _mark_of(pid) == child.job:
+                _kill_tree(pid)
+
+    def _strangers(self) -> list[int]:
+        """Return children of this process that are neither jobs nor helpers: adopted from jobs."""
+        known = {child.pid for child in self._children.values()} | self._launcher.helpers()
+        return [pid for pid in hostos.children_of(os.getpid()) if pid not in known]
+
+    def _reap_strangers(self) -> Iterable[Any]:
+        self._reap_wish.clear()
+        if any(child.pid == 0 for child in self._children.values()):
+            return ()  # a stranger may be a job whose pid the zygote is about to tell; its end wakes us again
+        for pid in self._strangers():
+            try:
+                os.waitpid(pid, os.WNOHANG)
+            except ChildProcessError:
+                pass
+        return ()
+
+    def _kill_leftovers(self) -> None:
+        for pid in self._strangers():
+            _kill_tree(pid)
+
+
+def _read(fd: int) -> bytes | None:
+    """Return what is there, b"" at the end, None for nothing yet."""
+    try:
+        return os.read(fd, _READ_AT_ONCE)
+    except BlockingIOError:
+        return None
+
+
+def _readable(fd: int) -> bool:
+    import select
+
+    return bool(select.select([fd], [], [], 0)[0])
+
+
+def _reap(pid: int) -> tuple[int | None, int | None]:
+    """Return (exit code, None) or (None, signal) of a child that has ended."""
+    try:
+        _, status = os.waitpid(pid, 0)
+    except ChildProcessError:
+        return None, None
+    code = os.waitstatus_to_exitcode(status)
+    return (code, None) if code >= 0 else (None, -code)
+
+
+def _reason(exit_code: int | None, number: int | None) -> str:
+    if number is not None:
+        return f"was killed by {signal.Signals(number).name}"
+    return f"ended with exit code {exit_code}"
+
+
+def _kill(pid: int, number: int) -> None:
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        pass
+
+
+def _kill_tree(pid: int) -> None:
+    for child in list(hostos.children_of(pid)):
+        _kill_tree(child)
+    _kill(pid, signal.SIGKILL)
+
+
+def _mark_of(pid: int) -> str:
+    try:
+        entries = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return ""
+    prefix = f"{MARK}=".encode()
+    return next((entry[len(prefix) :].decode() for entry in entries if entry.startswith(prefix)), "")

@@ -1,0 +1,298 @@
+"""A job: the process of one actor. ONE thread: receive, call, reply. No heartbeat, so the user's code may hold the GIL for hours.
+
+    handles ──data──▶ ROUTER (ipc for this host, tcp for others) ─▶ JobState ─▶ the user's object
+"""
+
+from __future__ import annotations
+
+import atexit
+import faulthandler
+import fcntl
+import inspect
+import io
+import json
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import Any
+
+import zmq
+
+from parl_lite import frames, hostos, launch, remote_errors
+from parl_lite import project as projects
+from parl_lite.cluster.job_state import JobState, Request
+from parl_lite.errors import ParlError, SerializationError
+from parl_lite.payload import Decoder, Encoder
+from parl_lite.remote import class_for_job
+from parl_lite.settings import Settings
+from parl_lite.sockets import bind_ipc, bind_tcp, data_router
+
+_COPY_BELOW = 64 * 1024
+_PEERS_BEFORE_LOOKING = 1024
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+
+
+@dataclass
+class Peer:
+    """What one handle and this job know of each other: which schemas have travelled."""
+
+    encoder: Encoder = field(default_factory=Encoder)
+    decoder: Decoder = field(default_factory=Decoder)
+
+
+class Job:
+    """Serves the requests for one object."""
+
+    def __init__(self, router: zmq.Socket[bytes], name: str, folder: str, settings: Settings) -> None:
+        self._router = router
+        self._name = name
+        self._folder = folder
+        self._settings = settings
+        self._state = JobState()
+        self._peers: dict[bytes, Peer] = {}
+        self._instance: Any = None
+        self._unpack_lock: int | None = None
+        self._digest = ""
+        self._actions: dict[int, Callable[[str, Any], Any]] = {
+            frames.GET: self._get,
+            frames.SET: self._set,
+            frames.DELETE: self._delete,
+            frames.CREATE: self._create,
+            frames.PROJECT: self._project,
+            frames.CODE: self._code,
+        }
+
+    def serve(self) -> None:
+        """Serve until SystemExit."""
+        while True:
+            self._receive()
+            self._answer(self._state.next())
+
+    def end(self) -> None:
+        """Let go of the user's object, so that its finalizer runs."""
+        self._instance = None
+
+    # --- receive ---------------------------------------------------------------------------------------------------------
+
+    def _receive(self) -> None:
+        """Wait until something is due; take all that has arrived, for a cancellation may be behind it."""
+        router, state = self._router, self._state
+        while not state or router.get(zmq.EVENTS) & zmq.POLLIN:
+            peer = router.recv()
+            state.arrived(peer, router.recv(copy=False).buffer)
+
+    # --- call, reply -------------------------------------------------------------------------------------------------------
+
+    def _answer(self, request: Request) -> None:
+        peer = self._peers.get(request.peer) or self._new_peer(request.peer)
+        try:
+            kind, parts = self._outcome(request, peer)
+        except SystemExit:
+            raise
+        except BaseException as error:
+            kind, parts = frames.ERROR, peer.encoder.encode_parts(remote_errors.pack(_without_our_frames(error)))
+        frame = frames.build(kind, request.number, b"", parts)
+        try:
+            self._router.send(request.peer, zmq.SNDMORE)
+            self._router.send(frame, copy=len(frame) < _COPY_BELOW)
+        except zmq.ZMQError as error:
+            if error.errno != zmq.EHOSTUNREACH:
+                raise
+            self._peers.pop(request.peer, None)  # the handle is gone; nobody misses the result
+
+    def _outcome(self, request: Request, peer: Peer) -> tuple[int, Sequence[frames.Bytes]]:
+        value = peer.decoder.decode(request.payload)
+        if request.cancelled:
+            return frames.CANCELLED, ()
+        if request.refusal:
+            raise ParlError(f"{self._name}.{request.name}: {request.refusal}.")
+        if request.kind == frames.CALL:
+            args, kwargs = value  # type: ignore[misc]
+            result = getattr(self._instance, request.name)(*args, **kwargs)
+        else:
+            result = self._actions[request.kind](request.name, value)
+            if isinstance(result, Marker):
+                return result.kind, ()
+        what = f"the result of {self._name}.{request.name or '__init__'}"
+        return frames.RESULT, peer.encoder.encode_parts(result, what=what)
+
+    def _new_peer(self, name: bytes) -> Peer:
+        if len(self._peers) >= _PEERS_BEFORE_LOOKING:
+            self._forget_dead_peers()
+        peer = self._peers[name] = Peer()
+        return peer
+
+    def _forget_dead_peers(self) -> None:
+        for name in list(self._peers):
+            try:
+                self._router.send_multipart([name, b""], zmq.DONTWAIT)
+            except zmq.ZMQError:
+                del self._peers[name]
+
+    # --- the actions ---------------------------------------------------------------------------------------------------------
+
+    def _get(self, name: str, _: Any) -> Any:
+        value = getattr(self._instance, name)
+        if inspect.ismethod(value) or (inspect.isbuiltin(value) and getattr(value, "__self__", None) is not None):
+            return Marker(frames.METHOD)
+        return value
+
+    def _set(self, name: str, value: Any) -> None:
+        setattr(self._instance, name, value)
+
+    def _delete(self, name: str, _: Any) -> None:
+        delattr(self._instance, name)
+
+    def _create(self, _: str, value: Any) -> list[str]:
+        """Make the instance; return the names of instance attributes that hide methods of the class."""
+        remote_class, args, kwargs = value
+        cls = class_for_job(remote_class)
+        self._instance = cls(*args, **kwargs)
+        self._state.made = True
+        attributes = getattr(self._instance, "__dict__", {})
+        return [name for name in attributes if callable(getattr(cls, name, None))]
+
+    def _project(self, _: str, value: Any) -> Any:
+        """Put the user's code on sys.path: its real folder on the user's own machine, else an unpacked copy."""
+        self._digest = value["digest"]
+        if value["in_place"] and _is_same_folder(value["root"], value["identity"]):
+            projects.activate(value["root"], value["paths"])
+            return None
+        folder = self._code_folder()
+        os.makedirs(os.path.dirname(folder), mode=0o700, exist_ok=True)
+        self._unpack_lock = os.open(folder + ".lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        fcntl.flock(self._unpack_lock, fcntl.LOCK_EX)  # one job of this machine asks for the code, the others wait for it
+        if projects.installed(folder):
+            return self._use_code()
+        return Marker(frames.NEED_CODE)
+
+    def _code(self, _: str, value: Any) -> None:
+        projects.unpack(value, self._code_folder(), limit=self._settings.max_project_size)
+        self._use_code()
+
+    def _use_code(self) -> None:
+        if self._unpack_lock is not None:
+            os.close(self._unpack_lock)
+            self._unpack_lock = None
+        projects.activate(self._code_folder(), ())
+
+    def _code_folder(self) -> str:
+        if not self._digest.isalnum():
+            raise SerializationError(f"{self._digest!r} is not the name of a project.")
+        return os.path.join(self._folder, "code", self._digest)
+
+
+@dataclass(frozen=True)
+class Marker:
+    """An answer without a value."""
+
+    kind: int
+
+
+def _is_same_folder(path: str, identity: Sequence[object]) -> bool:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return False
+    return [hostos.boot_id(), found.st_dev, found.st_ino] == list(identity)
+
+
+def _without_our_frames(error: BaseException) -> BaseException:
+    """Drop the frames of this file from the head of a traceback: they say nothing to the user."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None and trace.tb_frame.f_code.co_filename == __file__:
+        trace = trace.tb_next
+    return error.with_traceback(trace)
+
+
+# --- the process -------------------------------------------------------------------------------------------------------------
+
+
+def run(request: dict[str, Any], first_words: int) -> int:
+    """Be the job that a worker asked for; return the exit code."""
+    hostos.die_with_parent(request["worker_pid"])
+    _prepare_process(request)
+    settings = Settings.from_environment()
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    router = data_router(context, settings)
+    try:
+        addresses = _bind(router, request)
+    except ParlError as error:
+        os.write(first_words, json.dumps({"error": str(error)}).encode() + b"\n")
+        return 1
+    job = Job(router, request["name"], request["folder"], settings)
+    os.write(first_words, json.dumps({"pid": os.getpid(), "addresses": addresses}).encode() + b"\n")
+    os.close(first_words)
+    code = _served(job)
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    return code
+
+
+def _served(job: Job) -> int:
+    try:
+        try:
+            job.serve()
+        finally:
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            job.end()
+    except SystemExit as ended:
+        if ended.code is None or isinstance(ended.code, int):
+            return (ended.code or 0) & 0xFF
+        print(ended.code, file=sys.stderr)
+    except BaseException:
+        traceback.print_exc()
+    return 1
+
+
+def _bind(router: zmq.Socket[bytes], request: dict[str, Any]) -> list[str]:
+    addresses = [bind_ipc(router, os.path.join(request["folder"], f"j{request['job']}"))]
+    host = request["host"]
+    if host:
+        port = bind_tcp(router, host, range(*request["ports"]) if request["ports"] else ())
+        addresses.append(f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}")
+    return addresses
+
+
+def _prepare_process(request: dict[str, Any]) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the driver's; it ends its actors in order
+    signal.signal(signal.SIGTERM, _asked_to_end)
+    # like python -u: a crash loses nothing that was printed
+    for name, number in (("stdout", 1), ("stderr", 2)):
+        raw = io.FileIO(number, "w", closefd=False)
+        setattr(sys, name, io.TextIOWrapper(raw, encoding="utf-8", errors="backslashreplace", write_through=True))
+    hostos.unbuffer_c_output()
+    faulthandler.enable(file=2)
+    os.environ.update(request["environment"])
+    launch.restore_environment()
+    sys.argv = [""]
+    if request["n_threads"]:
+        _limit_threads(request["n_threads"])
+
+
+def _limit_threads(n_threads: int) -> None:
+    """Raise (or lower) the threads of libraries that the zygote has loaded with one."""
+    import threadpoolctl
+
+    threadpoolctl.threadpool_limits(n_threads)
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        torch.set_num_threads(n_threads)
+
+
+def _asked_to_end(number: int, frame: FrameType | None) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    sys.exit(0)
+
+
+def main() -> None:
+    """Be a job where there is no zygote: python -m parl_lite.cluster.job REQUEST FD."""
+    os._exit(run(json.loads(sys.argv[1]), int(sys.argv[2])))
+
+
+if __name__ == "__main__":
+    main()

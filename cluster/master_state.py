@@ -1,0 +1,637 @@
+"""The master as a pure machine: who is here, which slots are free, who wants one. Everything that changes the cluster is here.
+
+Knows no socket, clock, thread or random; time and names come in.
+
+A worker or client is *present*, or *absent* (its connection broke; it has until `rejoin_grace` to join again), or forgotten.
+A wish waits in one queue, strictly in order, until a present worker has room for it. A job then is
+
+    starting ──JobReady──▶ running ──ReleaseJob, its client forgotten──▶ ending
+        │                     │                                            │
+        └──────────── JobEnded, or its worker forgotten ───────────────────┴──▶ gone: its slots are free
+
+Slots are taken from StartJob to JobEnded, whatever happens between. A master that starts anew learns the jobs from the workers
+that join again (RunningJob) and whose they are from the clients that do; a job nobody claims in time is ended.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from parl_lite.machine import Babbled, Finish, Interrupted, PeerLost, Received, Say, Send, Woke, assert_never
+from parl_lite.messages import (
+    AskStatus,
+    EndJob,
+    ForgetWish,
+    Goodbye,
+    JobEnded,
+    JobGranted,
+    JobLost,
+    JobPrinted,
+    JobReady,
+    JobWrote,
+    JoinAgain,
+    JoinClient,
+    JoinWorker,
+    LeaveClient,
+    LeaveWorker,
+    Needs,
+    Place,
+    Refused,
+    ReleaseJob,
+    RunningJob,
+    StartJob,
+    Status,
+    StopCluster,
+    StopNode,
+    Versions,
+    WantJob,
+    Welcome,
+    WishRefused,
+    WishWaits,
+)
+from parl_lite.settings import Settings
+
+Event = Received | Babbled | PeerLost | Interrupted | Woke
+Action = Send | Say | Finish
+ByWorker = JobReady | JobEnded | JobWrote | LeaveWorker
+ByClient = WantJob | ForgetWish | ReleaseJob | LeaveClient
+
+
+@dataclass
+class Worker:
+    """A machine that runs jobs."""
+
+    peer: bytes
+    versions: Versions
+    place: Place
+    n_cpu: int
+    free_cpu: int
+    gpus: tuple[str, ...]
+    free_gpus: list[str]
+    memory: int
+    jobs: dict[str, Job] = field(default_factory=dict)
+    absent_until: float | None = None
+
+    def has_room_for(self, needs: Needs) -> bool:
+        """Return whether a job could start now."""
+        return self.absent_until is None and self.free_cpu >= needs.n_cpu and len(self.free_gpus) >= needs.n_gpu
+
+    def could_ever_run(self, needs: Needs) -> bool:
+        """Return whether a job could start if nothing else ran."""
+        return self.n_cpu >= needs.n_cpu and len(self.gpus) >= needs.n_gpu
+
+
+@dataclass
+class Client:
+    """A process that calls actors."""
+
+    peer: bytes
+    place: Place
+    show_logs: bool
+    jobs: dict[str, Job] = field(default_factory=dict)
+    claims: dict[str, float] = field(default_factory=dict)
+    """Jobs it says are its own that no worker has told of yet, and how long to wait for that."""
+    absent_until: float | None = None
+    leaving: bool = False
+
+
+@dataclass
+class Job:
+    """One actor's process."""
+
+    job: str
+    name: str
+    client: bytes
+    wish: int | None
+    needs: Needs
+    gpus: tuple[str, ...]
+    worker: Worker
+    state: str = "starting"
+    pid: int = 0
+    addresses: tuple[str, ...] = ()
+    log_path: str = ""
+    claimed_until: float | None = None
+    """Ended at this time unless its client joins again and claims it."""
+
+    def place(self) -> Place:
+        """Return where its process is."""
+        return Place(self.worker.place.host, self.pid, self.worker.place.boot_id)
+
+
+@dataclass
+class Wish:
+    """A client's wish for a job, in the queue."""
+
+    client: bytes
+    wish: int
+    name: str
+    needs: Needs
+    since: float
+    next_notice: float
+
+
+class MasterState:
+    """The state of the whole cluster. Its fields belong together: change them through `handle` only, ever."""
+
+    def __init__(self, cluster: str, epoch: str, versions: Versions, address: str, settings: Settings) -> None:
+        self.cluster = cluster
+        self.address = address
+        self.versions = versions
+        self.workers: dict[bytes, Worker] = {}
+        self.clients: dict[bytes, Client] = {}
+        self.jobs: dict[str, Job] = {}
+        self.wishes: dict[tuple[bytes, int], Wish] = {}
+        self.deaths: deque[dict[str, object]] = deque(maxlen=20)
+        self._epoch = epoch
+        self._n_started = 0
+        self._settings = settings
+        self._stopping_until: float | None = None
+        self._out: list[Action] = []
+
+    # --- the machine -----------------------------------------------------------------------------------------------------
+
+    def handle(self, event: Event, now: float) -> Sequence[Action]:
+        """Take in what happened and return what to do."""
+        match event:
+            case Received(peer, message):
+                self._received(peer, message, now)
+            case Babbled(peer, reason):
+                self._babbled(peer, reason, now)
+            case PeerLost(peer):
+                self._lost(peer, now)
+            case Interrupted(reason):
+                self._out.append(Finish(0, reason))  # workers and clients may join the master that follows
+            case Woke():
+                pass
+            case _:
+                assert_never(event)
+        self._expire(now)
+        self._grant()
+        self._notify(now)
+        if self._stopping_until is not None and (not self.workers or now >= self._stopping_until):
+            self._out.append(Finish(0, "stopped"))
+        out, self._out = self._out, []
+        return out
+
+    def deadline(self) -> float | None:
+        """Return when something expires or must be told."""
+        times = [wish.next_notice for wish in self.wishes.values()]
+        times += [peer.absent_until for peer in self._everybody() if peer.absent_until is not None]
+        times += [job.claimed_until for job in self.jobs.values() if job.claimed_until is not None]
+        times += [until for client in self.clients.values() for until in client.claims.values()]
+        if self._stopping_until is not None:
+            times.append(self._stopping_until)
+        return min(times, default=None)
+
+    def peers(self) -> Sequence[bytes]:
+        """Return the peers whose connections are watched: all that are not known to be broken."""
+        return [peer.peer for peer in self._everybody() if peer.absent_until is None]
+
+    def check(self) -> None:
+        """Assert that slots add up, that no job is owned twice and that no wish is also a job."""
+        for worker in self.workers.values():
+            used = sum(job.needs.n_cpu for job in worker.jobs.values())
+            assert worker.free_cpu + used == worker.n_cpu, (worker.free_cpu, used, worker.n_cpu)
+            assert worker.free_cpu >= 0
+            held = [gpu for job in worker.jobs.values() for gpu in job.gpus]
+            assert sorted(held + worker.free_gpus) == sorted(worker.gpus)
+        assert sorted(self.jobs) == sorted(job for worker in self.workers.values() for job in worker.jobs)
+        for client in self.clients.values():
+            assert all(self.jobs[job].client == client.peer for job in client.jobs)
+        owned = {(job.client, job.wish) for job in self.jobs.values() if job.wish is not None and job.state != "ending"}
+        assert not owned & set(self.wishes)
+        assert all(wish.client in self.clients for wish in self.wishes.values())
+        assert all(job.client in self.clients or job.state == "ending" or job.claimed_until for job in self.jobs.values())
+
+    def _everybody(self) -> list[Worker | Client]:
+        return [*self.workers.values(), *self.clients.values()]
+
+    def _send(self, peer: bytes, message: object) -> None:
+        self._out.append(Send(peer, message))  # type: ignore[arg-type]
+
+    # --- what peers say ---------------------------------------------------------------------------------------------------
+
+    def _received(self, peer: bytes, message: object, now: float) -> None:
+        match message:
+            case JoinWorker():
+                self._join_worker(peer, message, now)
+            case JoinClient():
+                self._join_client(peer, message, now)
+            case AskStatus():
+                self._send(peer, Status(json.dumps(self.report(now))))
+            case StopCluster():
+                self._stop(peer, now)
+            case JobReady() | JobEnded() | JobWrote() | LeaveWorker():
+                if peer in self.workers:
+                    self._worker_says(self.workers[peer], message, now)
+                else:
+                    self._send(peer, JoinAgain())
+            case WantJob() | ForgetWish() | ReleaseJob() | LeaveClient():
+                if peer in self.clients:
+                    self._client_says(self.clients[peer], message, now)
+                else:
+                    self._send(peer, Goodbye() if isinstance(message, LeaveClient) else JoinAgain())
+            case _:
+                self._babbled(peer, f"{type(message).__name__} is the master's to send", now)
+
+    def _worker_says(self, worker: Worker, message: ByWorker, now: float) -> None:
+        worker.absent_until = None  # it speaks, so its connection stands
+        match message:
+            case JobReady():
+                self._job_ready(worker, message)
+            case JobEnded():
+                self._job_ended(worker, message, now)
+            case JobWrote():
+                self._job_wrote(worker, message)
+            case LeaveWorker(reason):
+                self._out.append(Say(f"worker {worker.place.host} leaves: {reason}"))
+                self._forget_worker(worker, f"its worker left ({reason})")
+            case _:
+                assert_never(message)
+
+    def _client_says(self, client: Client, message: ByClient, now: float) -> None:
+        client.absent_until = None
+        match message:
+            case WantJob():
+                self._want(client, message, now)
+            case ForgetWish(wish):
+                self._forget_wish(client, wish)
+            case ReleaseJob(job):
+                self._release(client, job)
+            case LeaveClient():
+                self._leave(client)
+            case _:
+                assert_never(message)
+
+    def _babbled(self, peer: bytes, reason: str, now: float) -> None:
+        self._out.append(Say(f"peer {peer.hex()} is dropped: {reason}"))
+        worker, client = self.workers.get(peer), self.clients.get(peer)
+        if worker is not None:
+            self._forget_worker(worker, "its worker sent nonsense")
+        if client is not None:
+            self._forget_client(client)
+
+    def _lost(self, peer: bytes, now: float) -> None:
+        found = self.workers.get(peer) or self.clients.get(peer)
+        if found is not None and found.absent_until is None:
+            found.absent_until = now + self._settings.rejoin_grace
+
+    def _stop(self, peer: bytes, now: float) -> None:
+        self._out.append(Say("the cluster is stopped"))
+        for known in self._everybody():
+            self._send(known.peer, StopNode("the cluster was stopped"))
+        self.wishes.clear()
+        self._stopping_until = now + self._settings.job_grace + self._settings.rejoin_grace
+
+    # --- joining and leaving -----------------------------------------------------------------------------------------------
+
+    def _refuses(self, peer: bytes, theirs: Versions, place: Place) -> bool:
+        conflict = self.versions.conflict_with(theirs)
+        if conflict:
+            reason = f"the master and {place.host} do not fit together: {conflict} (here is the master)"
+            self._out.append(Say(f"refused {place.host} pid {place.pid}: {conflict}"))
+            self._send(peer, Refused("version", reason))
+        elif self._stopping_until is not None:
+            self._send(peer, StopNode("the cluster is being stopped"))
+            return True
+        return bool(conflict)
+
+    def _join_worker(self, peer: bytes, message: JoinWorker, now: float) -> None:
+        if self._refuses(peer, message.versions, message.place):
+            return
+        known = self.workers.get(peer)
+        if known is None:
+            known = Worker(
+                peer,
+                message.versions,
+                message.place,
+                message.n_cpu,
+                message.n_cpu,
+                message.gpus,
+                list(message.gpus),
+                message.memory,
+            )
+            self.workers[peer] = known
+            self._out.append(Say(f"worker {message.place.host} joined with {message.n_cpu} CPUs"))
+        known.absent_until = None
+        told = {running.job for running in message.jobs}
+        for job in [job for name, job in known.jobs.items() if name not in told]:
+            self._end_or_retry(job, "it ended while its worker was away", now)
+        for running in message.jobs:
+            self._adopt(known, running, now)
+        self._send(peer, Welcome(self.cluster))
+
+    def _adopt(self, worker: Worker, running: RunningJob, now: float) -> None:
+        """Take over a job that a worker says it runs, from an earlier life of this master."""
+        known = self.jobs.get(running.job)
+        if known is not None and known.worker is worker:
+            if known.state == "ending":
+                self._send(worker.peer, EndJob(running.job))
+            elif running.addresses:
+                self._job_ready(worker, JobReady(running.job, running.pid, running.addresses, running.log_path))
+            return
+        gpus_free = set(running.gpus) <= set(worker.free_gpus)
+        if known is not None or worker.free_cpu < running.needs.n_cpu or not gpus_free or not running.addresses:
+            self._send(worker.peer, EndJob(running.job))  # nobody can own it; its JobEnded finds no job
+            return
+        owner = bytes.fromhex(running.client)
+        job = Job(running.job, running.name, owner, None, running.needs, running.gpus, worker, "running")
+        job.pid, job.addresses, job.log_path = running.pid, running.addresses, running.log_path
+        self._take_slots(job)
+        client = self.clients.get(owner)
+        if client is not None and client.claims.pop(job.job, None) is not None:
+            client.jobs[job.job] = job
+        else:
+            job.claimed_until = now + self._settings.liveness_timeout
+
+    def _join_client(self, peer: bytes, message: JoinClient, now: float) -> None:
+        if self._refuses(peer, message.versions, message.place):
+            return
+        client = self.clients.get(peer)
+        if client is None:
+            client = self.clients[peer] = Client(peer, message.place, message.show_logs)
+            self._out.append(Say(f"client {message.place.host} pid {message.place.pid} joined"))
+        client.absent_until = None
+        for name in message.jobs:
+            job = self.jobs.get(name)
+            if job is not None and job.client == peer:
+                job.claimed_until = None
+                client.jobs[name] = job
+            elif name not in client.claims:
+                client.claims[name] = now + self._settings.liveness_timeout
+        for job in list(client.jobs.values()):
+            if job.job not in message.jobs and job.wish not in message.wishes:
+                self._end(job)  # it was released while the connection was broken
+        self._send(peer, Welcome(self.cluster))
+
+    def _leave(self, client: Client) -> None:
+        client.leaving = True
+        for key in [key for key in self.wishes if key[0] == client.peer]:
+            del self.wishes[key]
+        for job in list(client.jobs.values()):
+            self._end(job)
+        self._say_goodbye_when_done(client)
+
+    def _say_goodbye_when_done(self, client: Client) -> None:
+        if client.leaving and not any(job.client == client.peer for job in self.jobs.values()):
+            self._send(client.peer, Goodbye())
+            self.clients.pop(client.peer, None)
+
+    def _forget_client(self, client: Client) -> None:
+        self._out.append(Say(f"client {client.place.host} pid {client.place.pid} is gone"))
+        del self.clients[client.peer]
+        for key in [key for key in self.wishes if key[0] == client.peer]:
+            del self.wishes[key]
+        for job in list(self.jobs.values()):
+            if job.client == client.peer:
+                self._end(job)
+
+    def _forget_worker(self, worker: Worker, reason: str) -> None:
+        self._out.append(Say(f"worker {worker.place.host} is gone"))
+        del self.workers[worker.peer]
+        for job in reversed(list(worker.jobs.values())):
+            self._end_or_retry(job, reason, None)
+
+    # --- wishes -------------------------------------------------------------------------------------------------------------
+
+    def _want(self, client: Client, message: WantJob, now: float) -> None:
+        key = (client.peer, message.wish)
+        job = next((job for job in client.jobs.values() if job.wish == message.wish), None)
+        if job is not None:
+            if job.state == "running":
+                self._grant_job(job)
+            return
+        if key not in self.wishes and not client.leaving and self._stopping_until is None:
+            first_notice = now + min(1.0, self._settings.notice_interval)
+            self.wishes[key] = Wish(client.peer, message.wish, message.name, message.needs, now, first_notice)
+
+    def _forget_wish(self, client: Client, wish: int) -> None:
+        if self.wishes.pop((client.peer, wish), None) is None:
+            for job in [job for job in client.jobs.values() if job.wish == wish]:
+                self._end(job)
+
+    def _grant(self) -> None:
+        """Start jobs for wishes in order, until one has to wait."""
+        while self.wishes:
+            wish = next(iter(self.wishes.values()))
+            never = self._why_never(wish.needs)
+            if never:
+                del self.wishes[wish.client, wish.wish]
+                self._send(wish.client, WishRefused(wish.wish, never))
+                continue
+            roomy = [worker for worker in self.workers.values() if worker.has_room_for(wish.needs)]
+            if not roomy:
+                return
+            del self.wishes[wish.client, wish.wish]
+            self._start(wish, max(roomy, key=lambda worker: worker.free_cpu))
+
+    def _why_never(self, needs: Needs) -> str:
+        if not self.workers or any(worker.could_ever_run(needs) for worker in self.workers.values()):
+            return ""
+        most_cpu = max(worker.n_cpu for worker in self.workers.values())
+        most_gpu = max(len(worker.gpus) for worker in self.workers.values())
+        return (
+            f"no worker can ever run it: it needs {_amount(needs.n_cpu, 'CPU')} and {_amount(needs.n_gpu, 'GPU')} on one "
+            f"machine, and the largest of {_amount(len(self.workers), 'worker')} has {_amount(most_cpu, 'CPU')} and "
+            f"{_amount(most_gpu, 'GPU')}"
+        )
+
+    def _why_waiting(self, wish: Wish) -> str:
+        if not self.workers:
+            return "no worker has joined the cluster yet"
+        total = sum(worker.n_cpu for worker in self.workers.values())
+        free = sum(worker.free_cpu for worker in self.workers.values())
+        ahead = list(self.wishes).index((wish.client, wish.wish))
+        needs = _amount(wish.needs.n_cpu, "CPU") + (f", {_amount(wish.needs.n_gpu, 'GPU')}" if wish.needs.n_gpu else "")
+        return f"it needs {needs}; {free} of {total} CPUs are free, and {_amount(ahead, 'wish', 'wishes')} came before"
+
+    def _notify(self, now: float) -> None:
+        for wish in self.wishes.values():
+            if now >= wish.next_notice:
+                wish.next_notice = now + self._settings.notice_interval
+                self._send(wish.client, WishWaits(wish.wish, self._why_waiting(wish)))
+
+    # --- jobs ----------------------------------------------------------------------------------------------------------------
+
+    def _start(self, wish: Wish, worker: Worker) -> None:
+        self._n_started += 1
+        name = f"{self._epoch}.{self._n_started}"
+        gpus = tuple(worker.free_gpus[: wish.needs.n_gpu])
+        job = Job(name, wish.name, wish.client, wish.wish, wish.needs, gpus, worker)
+        self._take_slots(job)
+        client = self.clients[wish.client]
+        client.jobs[name] = job
+        self._send(worker.peer, StartJob(name, wish.client.hex(), wish.name, wish.needs, gpus, client.show_logs))
+
+    def _take_slots(self, job: Job) -> None:
+        self.jobs[job.job] = job
+        job.worker.jobs[job.job] = job
+        job.worker.free_cpu -= job.needs.n_cpu
+        for gpu in job.gpus:
+            job.worker.free_gpus.remove(gpu)
+
+    def _remove(self, job: Job) -> None:
+        """The job is gone: give its slots back."""
+        del self.jobs[job.job]
+        job.worker.jobs.pop(job.job, None)
+        job.worker.free_cpu += job.needs.n_cpu
+        job.worker.free_gpus.extend(job.gpus)
+        client = self.clients.get(job.client)
+        if client is not None:
+            client.jobs.pop(job.job, None)
+            self._say_goodbye_when_done(client)
+
+    def _job_ready(self, worker: Worker, message: JobReady) -> None:
+        job = worker.jobs.get(message.job)
+        if job is None:
+            self._send(worker.peer, EndJob(message.job))  # it was given up while its worker was away
+        if job is None or job.state != "starting":
+            return
+        job.state = "running"
+        job.pid, job.addresses, job.log_path = message.pid, message.addresses, message.log_path
+        self._grant_job(job)
+
+    def _grant_job(self, job: Job) -> None:
+        assert job.wish is not None
+        self._send(job.client, JobGranted(job.wish, job.job, job.place(), job.addresses, job.log_path))
+
+    def _release(self, client: Client, name: str) -> None:
+        client.claims.pop(name, None)
+        if name in client.jobs:
+            self._end(client.jobs[name])
+
+    def _end(self, job: Job) -> None:
+        if job.state != "ending":
+            job.state = "ending"
+            job.claimed_until = None
+            self._send(job.worker.peer, EndJob(job.job))
+        client = self.clients.get(job.client)
+        if client is not None:
+            client.jobs.pop(job.job, None)
+
+    def _job_wrote(self, worker: Worker, message: JobWrote) -> None:
+        job = worker.jobs.get(message.job)
+        if job is not None and job.client in self.clients:
+            self._send(job.client, JobPrinted(job.job, job.name, job.place(), message.text))
+
+    def _job_ended(self, worker: Worker, message: JobEnded, now: float) -> None:
+        job = worker.jobs.get(message.job)
+        if job is None:
+            return
+        if job.state != "ending":
+            self._remember_death(job, message.reason, now)
+        if job.state == "starting":
+            assert job.wish is not None
+            self._send(job.client, WishRefused(job.wish, f"the process on {worker.place.host} {message.reason}"))
+        elif job.state == "running":
+            job.pid = message.pid
+            self._tell_loss(job, message)
+        self._remove(job)
+
+    def _end_or_retry(self, job: Job, reason: str, now: float | None) -> None:
+        """Its worker no longer has the job: one that never ran is wished again, first in the queue; one that ran is lost."""
+        if job.state == "starting" and job.client in self.clients:
+            assert job.wish is not None
+            since = now or 0.0
+            first = Wish(job.client, job.wish, job.name, job.needs, since, since)
+            self.wishes = {(job.client, job.wish): first, **self.wishes}
+        elif job.state == "running":
+            self._tell_loss(job, JobEnded(job.job, job.pid, None, None, reason, False, "", job.log_path))
+        self._remove(job)
+
+    def _tell_loss(self, job: Job, ended: JobEnded) -> None:
+        if job.client in self.clients:
+            self._send(
+                job.client,
+                JobLost(
+                    job.job,
+                    job.place(),
+                    ended.exit_code,
+                    ended.signal,
+                    ended.reason,
+                    ended.out_of_memory,
+                    ended.log_tail,
+                    ended.log_path,
+                ),
+            )
+
+    def _remember_death(self, job: Job, reason: str, now: float) -> None:
+        self.deaths.append(
+            {"actor": job.name, "job": job.job, "host": job.worker.place.host, "pid": job.pid, "reason": reason}
+        )
+
+    # --- time -----------------------------------------------------------------------------------------------------------------
+
+    def _expire(self, now: float) -> None:
+        for worker in [w for w in self.workers.values() if w.absent_until is not None and now >= w.absent_until]:
+            self._forget_worker(worker, f"the connection to its worker on {worker.place.host} was lost")
+        for client in [c for c in self.clients.values() if c.absent_until is not None and now >= c.absent_until]:
+            self._forget_client(client)
+        for job in [j for j in self.jobs.values() if j.claimed_until is not None and now >= j.claimed_until]:
+            self._end(job)
+        for client in self.clients.values():
+            for name in [name for name, until in client.claims.items() if now >= until]:
+                del client.claims[name]
+                nowhere = Place("", 0, "")
+                self._send(
+                    client.peer,
+                    JobLost(name, nowhere, None, None, "no worker knows it any more", False, "", ""),
+                )
+
+    # --- the report -------------------------------------------------------------------------------------------------------------
+
+    def report(self, now: float) -> dict[str, object]:
+        """Return the cluster as plain data: workers, jobs, waiting wishes, clients, the last deaths."""
+        return {
+            "cluster": self.cluster,
+            "address": self.address,
+            "version": self.versions.package,
+            "n_cpu": sum(worker.n_cpu for worker in self.workers.values()),
+            "free_cpu": sum(worker.free_cpu for worker in self.workers.values()),
+            "n_gpu": sum(len(worker.gpus) for worker in self.workers.values()),
+            "free_gpu": sum(len(worker.free_gpus) for worker in self.workers.values()),
+            "workers": [self._worker_report(worker) for worker in self.workers.values()],
+            "clients": [
+                {"host": client.place.host, "pid": client.place.pid, "jobs": len(client.jobs)}
+                for client in self.clients.values()
+            ],
+            "wishes": [
+                {"actor": wish.name, "waited": round(max(0.0, now - wish.since), 3), "reason": self._why_waiting(wish)}
+                for wish in list(self.wishes.values())[:100]
+            ],
+            "n_wishes": len(self.wishes),
+            "deaths": list(self.deaths),
+        }
+
+    def _worker_report(self, worker: Worker) -> dict[str, object]:
+        return {
+            "host": worker.place.host,
+            "pid": worker.place.pid,
+            "connected": worker.absent_until is None,
+            "n_cpu": worker.n_cpu,
+            "free_cpu": worker.free_cpu,
+            "gpus": list(worker.gpus),
+            "free_gpus": list(worker.free_gpus),
+            "memory": worker.memory,
+            "python": worker.versions.python,
+            "version": worker.versions.package,
+            "jobs": [
+                {
+                    "job": job.job,
+                    "actor": job.name,
+                    "pid": job.pid,
+                    "state": job.state,
+                    "n_cpu": job.needs.n_cpu,
+                    "gpus": list(job.gpus),
+                    "log": job.log_path,
+                }
+                for job in worker.jobs.values()
+            ],
+        }
+
+
+def _amount(n: int, noun: str, plural: str = "") -> str:
+    return f"{n} {noun if n == 1 else plural or noun + 's'}"

@@ -1,0 +1,147 @@
+"""The worker's process: one machine of the cluster. One DEALER to the master, one loop, one WorkerState, the jobs as children.
+
+    master ◀──control── DEALER ◀─▶ Loop ◀─▶ WorkerState
+                                    │  ▲
+                             pids, pipes │ StartChild, EndChild
+                                    ▼
+                        Children ──▶ zygote ─fork▶ jobs
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+import psutil
+import zmq
+
+from parl_lite import hostos
+from parl_lite.cluster.children import Children, Surroundings
+from parl_lite.cluster.node import Announcement, common_options, end_on_signals, end_with_parent, log_to_stderr
+from parl_lite.cluster.worker_state import EndChild, Joined, StartChild, WorkerState
+from parl_lite.errors import ParlError
+from parl_lite.folders import move_in, remove_if_empty_of_life
+from parl_lite.loop import Loop
+from parl_lite.messages import Place
+from parl_lite.settings import Settings
+from parl_lite.sockets import control_dealer, parse_address
+from parl_lite.versions import own_versions
+
+_LINGER_MS = 1000
+
+
+@click.command()
+@click.argument("address")
+@click.option("--folder", required=True, type=click.Path(path_type=Path), help="Private folder of this worker.")
+@click.option("--n-cpu", type=int, default=None, help="Slots to offer; all cores by default.")
+@click.option("--gpu", default=None, help="GPU ids to offer, with commas.")
+@click.option("--advertise", default=None, help="Own IP address that others reach this machine at.")
+@click.option("--ports", default=None, help="A-B: listen on these ports only.")
+@common_options
+def main(
+    address: str,
+    folder: Path,
+    n_cpu: int | None,
+    gpu: str | None,
+    advertise: str | None,
+    ports: str | None,
+    parent: int | None,
+    ready_fd: int | None,
+) -> None:
+    """Offer this machine to the master at ADDRESS until told to end."""
+    log_to_stderr()
+    announcement = Announcement(ready_fd)
+    try:
+        settings = Settings.from_environment()
+        master = parse_address(address)
+        lock = move_in(folder)
+        surroundings = Surroundings(str(folder), advertise or _own_host(master), _port_range(ports), master)
+    except (ParlError, ValueError, OSError) as error:
+        announcement.fails(str(error))
+        sys.exit(1)
+    gpus = tuple(filter(None, (gpu or "").split(",")))
+    worker = Worker(surroundings, n_cpu or n_usable_cpus(), gpus, announcement, settings)
+    code = worker.run(parent)
+    os.close(lock)
+    remove_if_empty_of_life(folder)
+    sys.exit(code)
+
+
+class Worker:
+    """Puts the machine, its loop and the children together."""
+
+    def __init__(
+        self,
+        surroundings: Surroundings,
+        n_cpu: int,
+        gpus: tuple[str, ...],
+        announcement: Announcement,
+        settings: Settings,
+    ) -> None:
+        self._announcement = announcement
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        log_folder = Path(surroundings.folder, "logs")
+        log_folder.mkdir(mode=0o700, exist_ok=True)
+        place = Place(hostos.host_name(), os.getpid(), hostos.boot_id())
+        memory = psutil.virtual_memory().total
+        self._state = WorkerState(own_versions(), place, n_cpu, gpus, memory, str(log_folder), settings)
+        identity = secrets.token_bytes(8).replace(b"\0", b"\1")
+        dealer = control_dealer(self._context, settings, identity)
+        self._loop = Loop(dealer, self._state, self._perform, settings)
+        self._children = Children(self._loop, surroundings, settings)
+        dealer.connect(surroundings.master)
+
+    def run(self, parent: int | None) -> int:
+        """Run until told to end; return the exit code."""
+        end_on_signals(self._loop)
+        end_with_parent(self._loop, parent)
+        finish = self._loop.run()
+        if finish.code:
+            self._announcement.fails(finish.reason)
+        self._children.close()
+        self._loop.close(_LINGER_MS)
+        self._context.term()
+        return finish.code
+
+    def _perform(self, action: Any) -> None:
+        match action:
+            case StartChild():
+                self._children.start(action)
+            case EndChild():
+                self._children.end(action)
+            case Joined(cluster):
+                self._announcement.works(cluster=cluster)
+            case _:
+                raise AssertionError(f"unhandled: {action!r}")
+
+
+def n_usable_cpus() -> int:
+    """Return how many cores this process may use (affinity, as containers and Slurm set it)."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _own_host(master: str) -> str:
+    """Return the address of the interface that leads to the master, "" when the master is on this machine only."""
+    if master.startswith("ipc://"):
+        return ""
+    host, _, port = master.removeprefix("tcp://").rpartition(":")
+    return hostos.address_towards(host.strip("[]"), int(port))
+
+
+def _port_range(text: str | None) -> tuple[int, int] | None:
+    if text is None:
+        return None
+    first, dash, last = text.partition("-")
+    if not (dash and first.isdigit() and last.isdigit() and 0 < int(first) <= int(last) < 65536):
+        raise ValueError(f"--ports {text!r} is no range: write A-B, for instance 20000-20050.")
+    return int(first), int(last) + 1
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,308 @@
+"""The worker as a pure machine: the jobs of this machine and what its master knows of them. Knows no process, socket or clock.
+
+A job is starting (its process was asked for) ─JobSpoke─▶ running ─EndJob, Interrupted─▶ ending; JobDied ends each of them.
+An ending job is asked (SIGTERM), and after `job_grace` killed. While the master is away nothing ends: the jobs go on, and the worker
+joins again with the list of them; after `master_patience` they are ended, since nobody can own them any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from parl_lite.machine import (
+    MASTER,
+    Babbled,
+    Connected,
+    Disconnected,
+    Finish,
+    Interrupted,
+    Received,
+    Say,
+    Send,
+    Woke,
+    assert_never,
+)
+from parl_lite.messages import (
+    EndJob,
+    JobEnded,
+    JobReady,
+    JobWrote,
+    JoinAgain,
+    JoinWorker,
+    LeaveWorker,
+    Place,
+    Refused,
+    RunningJob,
+    StartJob,
+    StopNode,
+    Versions,
+    Welcome,
+)
+from parl_lite.settings import Settings
+
+# --- events -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class JobSpoke:
+    """A job's process has opened its sockets."""
+
+    job: str
+    pid: int
+    addresses: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class JobDied:
+    """A job's process is gone, or could not be started (pid 0); `reason` continues the words "the process"."""
+
+    job: str
+    pid: int
+    exit_code: int | None
+    signal: int | None
+    reason: str
+    log_tail: str
+    out_of_memory: bool = False
+
+
+@dataclass(frozen=True)
+class JobPrintedHere:
+    """A job's process wrote to its output."""
+
+    job: str
+    text: str
+
+
+Event = Connected | Disconnected | Received | Babbled | Woke | JobSpoke | JobDied | JobPrintedHere | Interrupted
+
+# --- actions ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class StartChild:
+    """Start the process of a job; answered by JobSpoke or JobDied."""
+
+    order: StartJob
+    log_path: str
+
+
+@dataclass(frozen=True)
+class EndChild:
+    """Ask a job's process to end, or kill it."""
+
+    job: str
+    kill: bool
+
+
+@dataclass(frozen=True)
+class Joined:
+    """The master knows this worker now."""
+
+    cluster: str
+
+
+Action = Send | Say | Finish | StartChild | EndChild | Joined
+
+
+@dataclass
+class Child:
+    """A job of this machine."""
+
+    order: StartJob
+    log_path: str
+    kill_at: float | None
+    """When to kill it: it had to open its sockets, or to end, by then."""
+    pid: int = 0
+    addresses: tuple[str, ...] = ()
+    ending: bool = False
+
+
+class WorkerState:
+    """What one worker knows. Its fields belong together: change them through `handle` only, ever."""
+
+    def __init__(
+        self,
+        versions: Versions,
+        place: Place,
+        n_cpu: int,
+        gpus: tuple[str, ...],
+        memory: int,
+        log_folder: str,
+        settings: Settings,
+    ) -> None:
+        self.children: dict[str, Child] = {}
+        self.joined = False
+        self._versions = versions
+        self._place = place
+        self._n_cpu = n_cpu
+        self._gpus = gpus
+        self._memory = memory
+        self._log_folder = log_folder
+        self._settings = settings
+        self._away_since: float | None = None
+        self._leaving = ""
+        self._out: list[Action] = []
+
+    # --- the machine ------------------------------------------------------------------------------------------------------
+
+    def handle(self, event: Event, now: float) -> Sequence[Action]:
+        """Take in what happened and return what to do."""
+        match event:
+            case Connected():
+                self._join()
+            case Disconnected():
+                self._disconnected(now)
+            case Received(_, message):
+                self._received(message, now)
+            case Babbled(_, reason):
+                self._out.append(Say(f"the master sent nonsense: {reason}"))
+            case JobSpoke():
+                self._spoke(event)
+            case JobDied():
+                self._died(event)
+            case JobPrintedHere(job, text):
+                self._printed(job, text)
+            case Interrupted(reason):
+                self._leave(reason, now)
+            case Woke():
+                pass
+            case _:
+                assert_never(event)
+        self._expire(now)
+        if self._leaving and not self.children:
+            self._send(LeaveWorker(self._leaving))
+            self._out.append(Finish(0, self._leaving))
+        out, self._out = self._out, []
+        return out
+
+    def deadline(self) -> float | None:
+        """Return when a child must be killed or the master's absence is too long."""
+        times = [child.kill_at for child in self.children.values() if child.kill_at is not None]
+        if self._away_since is not None and self.children:
+            times.append(self._away_since + self._settings.master_patience)
+        return min(times, default=None)
+
+    def peers(self) -> Sequence[bytes]:
+        """Return nobody: the connection's own monitor tells when the master is lost."""
+        return ()
+
+    def check(self) -> None:
+        """Assert that the jobs fit into this machine."""
+        assert sum(child.order.needs.n_cpu for child in self.children.values()) <= self._n_cpu
+        held = [gpu for child in self.children.values() for gpu in child.order.gpus]
+        assert len(held) == len(set(held))
+
+    def _send(self, message: object) -> None:
+        self._out.append(Send(MASTER, message))  # type: ignore[arg-type]
+
+    # --- the master -------------------------------------------------------------------------------------------------------
+
+    def _join(self) -> None:
+        jobs = [
+            RunningJob(
+                name,
+                child.order.client,
+                child.order.name,
+                child.order.needs,
+                child.order.gpus,
+                child.pid,
+                child.addresses,
+                child.log_path,
+            )
+            for name, child in self.children.items()
+        ]
+        self._send(JoinWorker(self._versions, self._place, self._n_cpu, self._gpus, self._memory, tuple(jobs)))
+
+    def _disconnected(self, now: float) -> None:
+        if self.joined:
+            self._out.append(Say("the connection to the master broke; its jobs go on, and I try to join again"))
+        self.joined = False
+        if self._away_since is None:
+            self._away_since = now
+
+    def _received(self, message: object, now: float) -> None:
+        match message:
+            case Welcome(cluster):
+                self.joined = True
+                self._away_since = None
+                self._out.append(Joined(cluster))
+            case JoinAgain():
+                self._join()
+            case StartJob():
+                self._start(message, now)
+            case EndJob(job):
+                self._end(job, now)
+            case StopNode(reason):
+                self._leave(reason, now)
+            case Refused(_, reason):
+                self._out.append(Finish(1, reason))
+            case _:
+                self._out.append(Say(f"the master sent {type(message).__name__}, which is not its to send"))
+
+    def _start(self, order: StartJob, now: float) -> None:
+        if order.job in self.children:
+            return
+        if self._leaving:
+            self._send(JobEnded(order.job, 0, None, None, f"was not started: {self._leaving}", False, "", ""))
+            return
+        log_path = f"{self._log_folder}/{order.name}-{order.job}.log"
+        self.children[order.job] = Child(order, log_path, now + self._settings.job_start_timeout)
+        self._out.append(StartChild(order, log_path))
+
+    def _end(self, job: str, now: float) -> None:
+        child = self.children.get(job)
+        if child is None:
+            self._send(JobEnded(job, 0, None, None, "was not here", False, "", ""))
+        elif not child.ending:
+            child.ending = True
+            child.kill_at = now + self._settings.job_grace
+            self._out.append(EndChild(job, kill=False))
+
+    def _leave(self, reason: str, now: float) -> None:
+        if not self._leaving:
+            self._leaving = reason
+            for job in list(self.children):
+                self._end(job, now)
+
+    # --- the children -----------------------------------------------------------------------------------------------------
+
+    def _spoke(self, event: JobSpoke) -> None:
+        child = self.children.get(event.job)
+        if child is None:
+            return
+        child.pid, child.addresses = event.pid, event.addresses
+        if not child.ending:
+            child.kill_at = None
+            self._send(JobReady(event.job, event.pid, event.addresses, child.log_path))
+
+    def _printed(self, job: str, text: str) -> None:
+        child = self.children.get(job)
+        if child is not None and child.order.show_logs:
+            self._send(JobWrote(job, text))
+
+    def _died(self, event: JobDied) -> None:
+        child = self.children.pop(event.job, None)
+        if child is None:
+            return
+        self._send(
+            JobEnded(
+                event.job,
+                event.pid,
+                event.exit_code,
+                event.signal,
+                event.reason,
+                event.out_of_memory,
+                event.log_tail,
+                child.log_path,
+            )
+        )
+
+    def _expire(self, now: float) -> None:
+        if self._away_since is not None and now >= self._away_since + self._settings.master_patience:
+            for job in list(self.children):
+                self._end(job, now)
+        for job, child in self.children.items():
+            if child.kill_at is not None and now >= child.kill_at:
+                child.ending, child.kill_at = True, None
+                self._out.append(EndChild(job, kill=True))

@@ -1,0 +1,229 @@
+"""Pickle protocol 5 with the numbers of arrays and tensors beside the pickle. Knows no Arrow and no wire.
+
+    is_plain(value)       numbers, text and small containers of them: plain `pickle.dumps` says all there is to say
+    dump(value)           anything: by reference where the receiver can import it, else (a class of `__main__`, a lambda,
+                          a class made in a function) by value with cloudpickle
+    load, load_plain      the inverse; `load_plain` refuses everything but plain data
+
+Arrays that come back are writable, whatever they were. A tensor met twice, or two tensors over one memory (tied
+weights), come back tied.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+import pickletools
+import re
+from collections.abc import Iterable
+from pickle import PickleBuffer
+from types import FunctionType
+from typing import Any
+
+import cloudpickle
+import numpy as np
+
+from parl_lite import tensors
+from parl_lite.errors import SerializationError
+
+Bytes = bytes | bytearray | memoryview
+Array = np.ndarray[Any, Any]
+
+PROTOCOL = 5
+
+_IN_BAND = 2048  # so few bytes are cheaper inside the pickle
+_PLAIN = frozenset((type(None), bool, int, float, complex, str, bytes))
+_PLAIN_SIZE = 32
+_PLAIN_DEPTH = 3
+
+_ADVICE = (
+    "send data (numbers, text, arrays, containers of them), "
+    "and make what belongs to one process (locks, open files, sockets, generators) inside the actor"
+)
+
+
+def is_plain(value: Any, depth: int = _PLAIN_DEPTH) -> bool:
+    """Return whether the value is of the most common kind: None, numbers, text, and small containers of them.
+
+    Decides by exact type within a bounded time; False promises nothing.
+    """
+    kind = type(value)
+    if kind in _PLAIN:
+        return True
+    if kind is dict:
+        if not _PLAIN.issuperset(map(type, value)):
+            return False
+        children = value.values()
+    elif kind is tuple or kind is list:
+        children = value
+    else:
+        return False
+    if len(value) > _PLAIN_SIZE or not depth:
+        return False
+    for child in children:
+        if type(child) not in _PLAIN and not is_plain(child, depth - 1):
+            return False
+    return True
+
+
+def dump(value: object, what: str = "the value") -> tuple[bytes, list[memoryview]]:
+    """Return the pickle of a value and the memory beside it: views, which the caller copies before the value changes.
+
+    Raises SerializationError, which begins with `what`, for what cannot travel: locks, generators, open files, CUDA
+    tensors, structures nested too deeply, ...; its __cause__ is the original error.
+    """
+    try:
+        return _dump(_ReferencePickler, value)
+    except (SerializationError, RecursionError, MemoryError) as error:
+        raise _refusal(what, error) from error
+    except Exception:  # noqa: S110 - whatever a class's own __reduce__ may raise: cloudpickle gets its try
+        pass
+    try:
+        return _dump(_ValuePickler, value)
+    except Exception as error:
+        raise _refusal(what, error) from error
+
+
+def dumps_by_value(value: object, what: str = "the value") -> bytes:
+    """Return the pickle of a value, with all that the receiver may lack (classes and functions of `__main__`) inside.
+
+    `pickle.loads` reads it. Raises SerializationError like `dump`.
+    """
+    try:
+        return cloudpickle.dumps(value, protocol=PROTOCOL)  # type: ignore[no-any-return]
+    except Exception as error:
+        raise _refusal(what, error) from error
+
+
+def load(data: Bytes, buffers: Iterable[Bytes] = ()) -> Any:
+    """Return the value of a pickle. The arrays are views of `buffers`, which must be writable.
+
+    Runs whatever code the pickle names: only for data from one who may run code here.
+    """
+    return pickle.loads(data, buffers=buffers)
+
+
+def load_plain(data: Bytes) -> Any:
+    """Return the value of a pickle that holds None, numbers, str, bytes and containers of them; safe for any bytes.
+
+    Raises SerializationError for a pickle of anything else.
+    """
+    # The C unpickler clears as many memo slots as a PUT names, and that may be 2^32. We never write one, but only
+    # reading opcode by opcode tells; most pickles of small values hold none of the three bytes and need no reading.
+    if _PUT_BYTES.search(data) and not _PUT_NAMES.isdisjoint(op.name for op, _, _ in pickletools.genops(bytes(data))):
+        raise SerializationError("a received pickle was not written by parl_lite")
+    return _PlainUnpickler(io.BytesIO(data)).load()
+
+
+def rebuild_array(data: Bytes, dtype: str | np.dtype[Any], shape: tuple[int, ...], order: Any) -> Array:
+    """Return the writable array over `data`, or over a copy where that is read-only or misaligned. Named in pickles."""
+    array: Array = np.ndarray(shape, dtype, data, order=order)
+    return array if array.flags.writeable and array.flags.aligned else array.copy(order)
+
+
+def rebuild_tensor(array: Array, dtype: str, requires_grad: bool) -> Any:
+    """Return the tensor over the memory of `array`. Named in pickles."""
+    return tensors.from_array(array, dtype).requires_grad_(requires_grad)
+
+
+class _TravelsByValue(Exception):
+    """A class or function was met which the receiver cannot import."""
+
+
+class _DataReducer:
+    """How arrays and tensors are pickled: by `rebuild_array` and `rebuild_tensor`, their bytes in a PickleBuffer."""
+
+    def __init__(self) -> None:
+        self._tensor_class = tensors.tensor_class()
+        self._memories: dict[object, Array] = {}
+
+    def reduce(self, value: Any) -> Any:
+        kind = type(value)
+        if kind is np.ndarray:
+            return self._reduce_array(value)
+        if kind is self._tensor_class:
+            return self._reduce_tensor(value)
+        return NotImplemented
+
+    def _reduce_array(self, array: Array) -> Any:
+        dtype = array.dtype
+        if dtype.hasobject or not dtype.itemsize:
+            return NotImplemented
+        order = "F" if array.flags.fnc else "C"
+        flat = np.require(array.T if order == "F" else array, requirements="C").reshape(-1).view(np.uint8)
+        plain = dtype.kind in "biufcmMSU" and dtype.isbuiltin != 2 and dtype.metadata is None
+        return rebuild_array, (PickleBuffer(flat), dtype.str if plain else dtype, array.shape, order)
+
+    def _reduce_tensor(self, tensor: Any) -> Any:
+        tensors.refuse_unsendable(tensor)
+        try:
+            array = tensors.as_array(tensor.detach())
+        except (TypeError, RuntimeError):
+            return NotImplemented  # sparse, quantized, conjugated: as torch itself does it
+        name = tensors.dtype_name(tensor)
+        if name not in tensors.STORAGE:
+            return NotImplemented
+        # Tied weights are two tensors over one memory: the pickler's memo knows one array when it meets it again.
+        memory = (tensor.data_ptr(), name, tuple(tensor.shape), tensor.stride())
+        array = self._memories.setdefault(memory, array)
+        return rebuild_tensor, (array, name, tensor.requires_grad)
+
+
+class _ReferencePickler(pickle.Pickler):
+    """Pickles classes and functions by reference; raises _TravelsByValue where the receiver could not follow it."""
+
+    def __init__(self, file: io.BytesIO, protocol: int, buffer_callback: Any) -> None:
+        super().__init__(file, protocol, buffer_callback=buffer_callback)
+        self._data = _DataReducer()
+        self._by_value = {"__main__", *cloudpickle.list_registry_pickle_by_value()}
+
+    def reducer_override(self, value: Any) -> Any:
+        if (isinstance(value, type) or type(value) is FunctionType) and value.__module__ in self._by_value:
+            raise _TravelsByValue
+        return self._data.reduce(value)
+
+
+class _ValuePickler(cloudpickle.Pickler):  # type: ignore[misc]
+    """cloudpickle, with our way of arrays and tensors."""
+
+    def __init__(self, file: io.BytesIO, protocol: int, buffer_callback: Any) -> None:
+        super().__init__(file, protocol, buffer_callback=buffer_callback)
+        self._data = _DataReducer()
+
+    def reducer_override(self, value: Any) -> Any:
+        reduced = self._data.reduce(value)
+        return super().reducer_override(value) if reduced is NotImplemented else reduced
+
+
+class _PlainUnpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        raise SerializationError(
+            f"a received value needs {module}.{name}, and this connection takes plain data only (allow_pickle=False); "
+            "have it send arrays, numbers, text and containers of them, or connect with allow_pickle=True if you trust it"
+        )
+
+
+def _dump(pickler_class: type[_ReferencePickler | _ValuePickler], value: object) -> tuple[bytes, list[memoryview]]:
+    buffers: list[memoryview] = []
+
+    def keep(buffer: PickleBuffer) -> bool:
+        """Return whether the buffer goes into the pickle."""
+        view = buffer.raw()
+        if view.nbytes < _IN_BAND:
+            return True
+        buffers.append(view)
+        return False
+
+    file = io.BytesIO()
+    pickler_class(file, PROTOCOL, keep).dump(value)
+    return file.getvalue(), buffers
+
+
+def _refusal(what: str, error: BaseException) -> SerializationError:
+    reason = str(error) or type(error).__name__
+    advice = "" if isinstance(error, SerializationError) else f"; {_ADVICE}"
+    return SerializationError(f"{what} cannot be sent: {reason}{advice}")
+
+
+_PUT_BYTES = re.compile(rb"[pqr]")
+_PUT_NAMES = frozenset(("PUT", "BINPUT", "LONG_BINPUT"))

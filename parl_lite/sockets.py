@@ -1,0 +1,118 @@
+"""Every ZeroMQ socket of the library is made here, with its limits and heartbeats. Knows settings, not messages.
+
+Options act on binds and connects made after them, so all are set before the socket is handed out.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Sequence
+
+import zmq
+
+from parl_lite.errors import ParlError
+from parl_lite.settings import Settings
+
+_CONTROL_QUEUE = 100_000
+"""So many control messages may wait for one peer; more, and it is taken for dead."""
+
+
+def control_router(context: zmq.Context[zmq.Socket[bytes]], settings: Settings) -> zmq.Socket[bytes]:
+    """Return the master's socket."""
+    router = context.socket(zmq.ROUTER)
+    router.set(zmq.ROUTER_MANDATORY, 1)  # a peer that is gone is an error, not silence
+    router.set(zmq.ROUTER_HANDOVER, 1)  # a peer that connects again takes its name with it
+    router.set(zmq.SNDHWM, _CONTROL_QUEUE)
+    router.set(zmq.MAXMSGSIZE, settings.max_control_message)
+    _common(router, settings)
+    return router
+
+
+def control_dealer(
+    context: zmq.Context[zmq.Socket[bytes]], settings: Settings, identity: bytes
+) -> zmq.Socket[bytes]:
+    """Return the socket of a worker or a client towards the master."""
+    dealer = context.socket(zmq.DEALER)
+    dealer.set(zmq.ROUTING_ID, identity)
+    dealer.set(zmq.IMMEDIATE, 1)  # queue nothing for a master that is not there
+    dealer.set(zmq.SNDHWM, _CONTROL_QUEUE)
+    dealer.set(zmq.MAXMSGSIZE, settings.max_control_message)
+    _common(dealer, settings)
+    return dealer
+
+
+def data_router(context: zmq.Context[zmq.Socket[bytes]], settings: Settings) -> zmq.Socket[bytes]:
+    """Return a job's socket towards those who call it."""
+    router = context.socket(zmq.ROUTER)
+    router.set(zmq.ROUTER_MANDATORY, 1)
+    router.set(zmq.SNDHWM, 0)
+    router.set(zmq.RCVHWM, 0)
+    _common(router, settings)
+    return router
+
+
+def data_dealer(context: zmq.Context[zmq.Socket[bytes]], settings: Settings) -> zmq.Socket[bytes]:
+    """Return the socket of one actor handle. Not writable means not connected: it queues for a standing connection only."""
+    dealer = context.socket(zmq.DEALER)
+    dealer.set(zmq.IMMEDIATE, 1)
+    dealer.set(zmq.SNDHWM, 0)
+    dealer.set(zmq.RCVHWM, 0)
+    dealer.set(zmq.RCVTIMEO, int(settings.poll_slice * 1000))
+    dealer.set(zmq.SNDTIMEO, int(settings.poll_slice * 1000))
+    _common(dealer, settings)
+    return dealer
+
+
+def _common(sock: zmq.Socket[bytes], settings: Settings) -> None:
+    sock.set(zmq.LINGER, 0)
+    sock.set(zmq.HEARTBEAT_IVL, int(settings.heartbeat_interval * 1000))
+    sock.set(zmq.HEARTBEAT_TIMEOUT, int(settings.liveness_timeout * 1000))
+    sock.set(zmq.HANDSHAKE_IVL, int(settings.liveness_timeout * 1000))
+    sock.set(zmq.RECONNECT_IVL, 50)
+    sock.set(zmq.RECONNECT_IVL_MAX, 1000)
+    sock.set(zmq.IPV6, 1)
+
+
+def bind_ipc(sock: zmq.Socket[bytes], path: str) -> str:
+    """Bind to a file in a folder of this user; return the address."""
+    address = f"ipc://{path}"
+    sock.bind(address)
+    os.chmod(path, 0o600)
+    return address
+
+
+def bind_tcp(sock: zmq.Socket[bytes], host: str, ports: Sequence[int]) -> int:
+    """Bind to the first port that is free, tried from a random one on; return it. Any port when `ports` is empty."""
+    address = f"tcp://[{host}]" if ":" in host else f"tcp://{host}"
+    if not ports:
+        sock.bind(f"{address}:*")
+        return port_of(sock)
+    first = random.SystemRandom().randrange(len(ports))
+    for port in [*ports[first:], *ports[:first]]:
+        try:
+            sock.bind(f"{address}:{port}")
+        except zmq.ZMQError as error:
+            if error.errno != zmq.EADDRINUSE:
+                raise ParlError(f"cannot listen on {host} port {port}: {error}.") from None
+        else:
+            return port
+    spread = f"{ports[0]}" if len(ports) == 1 else f"{min(ports)}-{max(ports)}"
+    raise ParlError(f"no free port on {host}: {spread} {'is' if len(ports) == 1 else 'are all'} in use.")
+
+
+def port_of(sock: zmq.Socket[bytes]) -> int:
+    """Return the port of the last bind or connect."""
+    return int(sock.get(zmq.LAST_ENDPOINT).decode().rstrip("\0").rpartition(":")[2])
+
+
+def parse_address(text: str) -> str:
+    """Return the ZeroMQ address of what a user wrote: HOST:PORT, [V6]:PORT, tcp://... or ipc://...; raises ValueError."""
+    if text.startswith("ipc://"):
+        return text
+    host, colon, port = text.removeprefix("tcp://").rpartition(":")
+    if not colon or not host or not port.isdigit() or not 0 < int(port) < 65536:
+        raise ValueError(f"{text!r} is not an address: write HOST:PORT, for instance 10.0.0.1:8010.")
+    if ":" in host and not host.startswith("["):
+        host = f"[{host}]"
+    return f"tcp://{host}:{port}"

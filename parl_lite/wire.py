@@ -1,0 +1,98 @@
+"""Control messages <-> two frames of bytes. Bounds checked, never pickle; knows the catalogue and nothing of sockets.
+
+    frame 1   "PLT1" then the message's class name in ASCII
+    frame 2   one Arrow IPC record batch of one row, in the schema that the catalogue derives for that class
+              (of no row and no column for a message without fields)
+
+Both sides derive the schema from the same catalogue, so it does not travel; the join messages carry the protocol version.
+"""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+import pyarrow as pa
+
+from parl_lite.messages import CATALOGUE, Message, hints_of, is_optional, schema_of, without_none
+
+MAGIC = b"PLT1"
+
+
+class WireError(ValueError):
+    """Bytes that are no message of this protocol: the peer's fault, never ours."""
+
+
+def encode(message: Message) -> list[bytes]:
+    """Return the two frames of a message."""
+    kind = type(message)
+    schema = schema_of(kind)
+    plain = _plain_form(kind)(message)
+    arrays = [pa.array([value], type=field.type) for value, field in zip(plain.values(), schema, strict=True)]
+    batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
+    return [MAGIC + kind.__name__.encode(), batch.serialize().to_pybytes()]
+
+
+def decode(frames: Sequence[bytes], limit: int) -> Message:
+    """Return the message of two frames of at most `limit` bytes; raises WireError for anything else."""
+    if len(frames) != 2:
+        raise WireError(f"a control message has 2 frames, not {len(frames)}")
+    head, body = frames
+    if len(head) > 64 or head[: len(MAGIC)] != MAGIC:
+        raise WireError(f"no parl_lite control message: it begins with {bytes(head[:16])!r}")
+    if len(body) > limit:
+        raise WireError(f"a control message of {len(body)} bytes is over the limit of {limit}")
+    kind = CATALOGUE.get(head[len(MAGIC) :].decode("ascii", "replace"))
+    if kind is None:
+        raise WireError(f"unknown control message {bytes(head[len(MAGIC) :])!r}")
+    return typing.cast(Message, _typed_form(kind)(_row(kind, body)))
+
+
+def _row(kind: type, body: bytes) -> dict[str, Any]:
+    schema = schema_of(kind)
+    try:
+        batch = pa.ipc.read_record_batch(pa.py_buffer(body), schema)
+        batch.validate(full=True)
+        if batch.num_rows != 1 and schema.names:
+            raise WireError(f"{kind.__name__} has {batch.num_rows} rows instead of 1")
+        return {name: column[0].as_py() for name, column in zip(schema.names, batch.columns, strict=True)}
+    except (pa.ArrowException, OSError, ValueError, TypeError, OverflowError) as error:
+        raise WireError(f"the body of {kind.__name__} cannot be read: {error}") from None
+
+
+@cache
+def _plain_form(hint: Any) -> Callable[[Any], Any]:
+    """Return a function from a value of this type to what pyarrow takes."""
+    if is_optional(hint):
+        inner = _plain_form(without_none(hint))
+        return lambda value: None if value is None else inner(value)
+    if typing.get_origin(hint) is tuple:
+        inner = _plain_form(typing.get_args(hint)[0])
+        return lambda values: [inner(value) for value in values]
+    if hint in (int, float, bool, str):
+        return lambda value: value
+    forms = [(name, _plain_form(inner)) for name, inner in hints_of(hint).items()]
+    return lambda part: {name: form(getattr(part, name)) for name, form in forms}
+
+
+@cache
+def _typed_form(hint: Any) -> Callable[[Any], Any]:
+    """Return the inverse of `_plain_form`, which refuses a missing value."""
+    if is_optional(hint):
+        inner = _typed_form(without_none(hint))
+        return lambda value: None if value is None else inner(value)
+    if typing.get_origin(hint) is tuple:
+        inner = _typed_form(typing.get_args(hint)[0])
+        return lambda values: tuple([inner(value) for value in _given(values)])
+    if hint in (int, float, bool, str):
+        return _given
+    forms = [(name, _typed_form(inner)) for name, inner in hints_of(hint).items()]
+    return lambda row: hint(**{name: form(_given(row)[name]) for name, form in forms})
+
+
+def _given(value: Any) -> Any:
+    if value is None:
+        raise WireError("a control message lacks a value that must be there")
+    return value
