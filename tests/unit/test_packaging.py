@@ -1,0 +1,47 @@
+"""setup.py, constraints.txt and the Makefile agree: what the environment is made of is pinned, once."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+from packaging.requirements import Requirement
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def direct_requirements() -> list[Requirement]:
+    """Return what setup.py asks for when `.[dev]` is installed."""
+    lists = [
+        node
+        for node in ast.walk(ast.parse((ROOT / "setup.py").read_text()))
+        if isinstance(node, ast.keyword | ast.Assign)
+    ]
+    wanted = [node for node in lists if getattr(node, "arg", "") == "install_requires" or is_named(node, "DEV")]
+    return [Requirement(text) for node in wanted for text in ast.literal_eval(node.value)]
+
+
+def is_named(node: ast.AST, name: str) -> bool:
+    return isinstance(node, ast.Assign) and any(getattr(target, "id", "") == name for target in node.targets)
+
+
+def pins() -> dict[str, str]:
+    """Return {package: version} of constraints.txt."""
+    lines = [line.partition("#")[0].strip() for line in (ROOT / "constraints.txt").read_text().splitlines()]
+    pinned = [Requirement(line) for line in lines if line]
+    return {one.name: re.fullmatch(r"==([\w.]+)", str(one.specifier)).group(1) for one in pinned}  # type: ignore[union-attr]
+
+
+def test_every_direct_requirement_is_pinned_within_its_bounds() -> None:
+    requirements = direct_requirements()
+    assert {"pyzmq", "torch", "pytest"} <= {one.name for one in requirements}
+    pinned = pins()
+    wrong = [
+        f"{one} but {pinned.get(one.name)}" for one in requirements if pinned.get(one.name, "") not in one.specifier
+    ]
+    assert wrong == []
+
+
+def test_the_makefile_installs_the_pinned_torch() -> None:
+    assert f'install -c constraints.txt "torch=={pins()["torch"]}"' in (ROOT / "Makefile").read_text()
