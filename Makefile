@@ -30,7 +30,7 @@ $(INSTALLED): setup.py constraints.txt
 	    { echo "parl_lite needs Python 3.10 or newer, and $(PYTHON) is $$($(PYTHON) --version 2>&1); try: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
 	@$(PYTHON) -c "import ensurepip, venv" || \
 	    { echo "$(PYTHON) lacks the module venv; install it (Debian, Ubuntu: apt install python3-venv) or try another PYTHON=..." >&2; exit 1; }
-	@echo "making $(VENV) with $$($(PYTHON) --version); the packages take about 1 GB and some minutes"
+	@echo "making $(VENV) with $$($(PYTHON) --version); the packages take about 1.5 GB and some minutes"
 	@$(PYTHON) -m venv $(VENV)
 	@$(PIP) install -c constraints.txt "torch==2.13.0"
 	@$(PIP) install -c constraints.txt -e ".[dev]"

@@ -16,7 +16,7 @@ import pytest
 
 from parl_lite import project as project_module
 from parl_lite.errors import SerializationError
-from parl_lite.project import Project, activate, find_project, installed, pack, travels_by_value, unpack
+from parl_lite.project import Project, activate, find_folder, find_project, installed, pack, travels_by_value, unpack
 
 LIMIT = 1 << 20
 
@@ -178,6 +178,16 @@ def test_a_file_that_vanishes_before_it_is_read_is_passed_over_unless_it_was_lis
     assert [name for name, _ in found.files] == ["main.py"]
     with pytest.raises(SerializationError, match=r"gone\.py \(of distributed_files\) cannot be read: No such file"):
         find_project(["gone.py"], limit=LIMIT, main=main_module(), cwd=str(tmp_path), path=())
+
+
+def test_the_folder_is_found_without_a_look_at_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, **{"main.py": "", "src/a.py": "", "elsewhere/b.py": ""})
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    monkeypatch.setattr(sys, "path", [str(tmp_path / "src"), str(tmp_path / "elsewhere")])
+    monkeypatch.setitem(sys.modules, "__main__", main_module(__file__=str(tmp_path / "main.py")))
+    found = find_project(limit=LIMIT)
+    monkeypatch.setattr(os, "scandir", None)
+    assert find_folder() == (found.root, found.paths) == (str(tmp_path), ("src", "elsewhere"))
 
 
 def test_one_pattern_may_be_given_as_a_word(tmp_path: Path) -> None:
