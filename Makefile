@@ -6,7 +6,7 @@ DEMOARGS ?=
 
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
+PIP := $(BIN)/python -m pip -qq --disable-pip-version-check
 INSTALLED := $(VENV)/.installed
 BENCHMARKS := $(filter-out tests/benchmarks/_% tests/benchmarks/conftest.py,$(sort $(wildcard tests/benchmarks/*.py)))
 
