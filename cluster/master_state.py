@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from parl_lite.machine import Babbled, Finish, Interrupted, PeerLost, Received, Say, Send, Woke, assert_never
 from parl_lite.messages import (
     AskStatus,
+    DrainWorker,
     EndJob,
     ForgetWish,
     Goodbye,
@@ -56,7 +57,7 @@ from parl_lite.settings import Settings
 
 Event = Received | Babbled | PeerLost | Interrupted | Woke
 Action = Send | Say | Finish
-ByWorker = JobReady | JobEnded | JobWrote | LeaveWorker
+ByWorker = JobReady | JobEnded | JobWrote | DrainWorker | LeaveWorker
 ByClient = WantJob | ForgetWish | ReleaseJob | LeaveClient
 
 
@@ -74,10 +75,13 @@ class Worker:
     memory: int
     jobs: dict[str, Job] = field(default_factory=dict)
     absent_until: float | None = None
+    draining: bool = False
 
     def has_room_for(self, needs: Needs) -> bool:
         """Return whether a job could start now."""
-        return self.absent_until is None and self.free_cpu >= needs.n_cpu and len(self.free_gpus) >= needs.n_gpu
+        if self.absent_until is not None or self.draining:
+            return False
+        return self.free_cpu >= needs.n_cpu and len(self.free_gpus) >= needs.n_gpu
 
     def could_ever_run(self, needs: Needs) -> bool:
         """Return whether a job could start if nothing else ran."""
@@ -159,7 +163,7 @@ class MasterState:
             case Received(peer, message):
                 self._received(peer, message, now)
             case Babbled(peer, reason):
-                self._babbled(peer, reason, now)
+                self._babbled(peer, reason)
             case PeerLost(peer):
                 self._lost(peer, now)
             case Interrupted(reason):
@@ -224,7 +228,7 @@ class MasterState:
                 self._send(peer, Status(json.dumps(self.report(now))))
             case StopCluster():
                 self._stop(peer, now)
-            case JobReady() | JobEnded() | JobWrote() | LeaveWorker():
+            case JobReady() | JobEnded() | JobWrote() | DrainWorker() | LeaveWorker():
                 if peer in self.workers:
                     self._worker_says(self.workers[peer], message, now)
                 else:
@@ -235,7 +239,7 @@ class MasterState:
                 else:
                     self._send(peer, Goodbye() if isinstance(message, LeaveClient) else JoinAgain())
             case _:
-                self._babbled(peer, f"{type(message).__name__} is the master's to send", now)
+                self._babbled(peer, f"{type(message).__name__} is the master's to send")
 
     def _worker_says(self, worker: Worker, message: ByWorker, now: float) -> None:
         worker.absent_until = None  # it speaks, so its connection stands
@@ -246,9 +250,11 @@ class MasterState:
                 self._job_ended(worker, message, now)
             case JobWrote():
                 self._job_wrote(worker, message)
+            case DrainWorker():
+                worker.draining = True
             case LeaveWorker(reason):
                 self._out.append(Say(f"worker {worker.place.host} leaves: {reason}"))
-                self._forget_worker(worker, f"its worker left ({reason})")
+                self._forget_worker(worker, f"ended with its worker ({reason})")
             case _:
                 assert_never(message)
 
@@ -266,11 +272,12 @@ class MasterState:
             case _:
                 assert_never(message)
 
-    def _babbled(self, peer: bytes, reason: str, now: float) -> None:
+    def _babbled(self, peer: bytes, reason: str) -> None:
         self._out.append(Say(f"peer {peer.hex()} is dropped: {reason}"))
+        self._send(peer, Refused("protocol", reason))
         worker, client = self.workers.get(peer), self.clients.get(peer)
         if worker is not None:
-            self._forget_worker(worker, "its worker sent nonsense")
+            self._forget_worker(worker, "is out of reach: its worker sent nonsense")
         if client is not None:
             self._forget_client(client)
 
@@ -319,7 +326,8 @@ class MasterState:
         known.absent_until = None
         told = {running.job for running in message.jobs}
         for job in [job for name, job in known.jobs.items() if name not in told]:
-            self._end_or_retry(job, "it ended while its worker was away", now)
+            self._tell_or_retry(job, "ended while its worker was away", now)
+            self._end(job, repeat=True)  # its slots are free when the worker confirms: our order to start it may still be on its way
         for running in message.jobs:
             self._adopt(known, running, now)
         self._send(peer, Welcome(self.cluster))
@@ -357,11 +365,16 @@ class MasterState:
         client.absent_until = None
         for name in message.jobs:
             job = self.jobs.get(name)
-            if job is not None and job.client == peer:
+            if job is not None and job.state == "ending":
+                reason = "was ended: its client was away for too long"
+                self._tell_loss(job, JobEnded(name, job.pid, None, None, reason, False, "", job.log_path))
+            elif job is not None and job.client == peer:
                 job.claimed_until = None
                 client.jobs[name] = job
             elif name not in client.claims:
                 client.claims[name] = now + self._settings.liveness_timeout
+        for key in [key for key in self.wishes if key[0] == peer and key[1] not in message.wishes]:
+            del self.wishes[key]  # given up while the connection was broken
         for job in list(client.jobs.values()):
             if job.job not in message.jobs and job.wish not in message.wishes:
                 self._end(job)  # it was released while the connection was broken
@@ -393,7 +406,8 @@ class MasterState:
         self._out.append(Say(f"worker {worker.place.host} is gone"))
         del self.workers[worker.peer]
         for job in reversed(list(worker.jobs.values())):
-            self._end_or_retry(job, reason, None)
+            self._tell_or_retry(job, reason, None)
+            self._remove(job)
 
     # --- wishes -------------------------------------------------------------------------------------------------------------
 
@@ -503,8 +517,8 @@ class MasterState:
         if name in client.jobs:
             self._end(client.jobs[name])
 
-    def _end(self, job: Job) -> None:
-        if job.state != "ending":
+    def _end(self, job: Job, repeat: bool = False) -> None:
+        if job.state != "ending" or repeat:
             job.state = "ending"
             job.claimed_until = None
             self._send(job.worker.peer, EndJob(job.job))
@@ -521,8 +535,12 @@ class MasterState:
         job = worker.jobs.get(message.job)
         if job is None:
             return
+        if job.state == "starting" and worker.draining:
+            self._tell_or_retry(job, message.reason, now)
+            self._remove(job)
+            return
         if job.state != "ending":
-            self._remember_death(job, message.reason, now)
+            self._remember_death(job, message.reason)
         if job.state == "starting":
             assert job.wish is not None
             self._send(job.client, WishRefused(job.wish, f"the process on {worker.place.host} {message.reason}"))
@@ -531,8 +549,8 @@ class MasterState:
             self._tell_loss(job, message)
         self._remove(job)
 
-    def _end_or_retry(self, job: Job, reason: str, now: float | None) -> None:
-        """Its worker no longer has the job: one that never ran is wished again, first in the queue; one that ran is lost."""
+    def _tell_or_retry(self, job: Job, reason: str, now: float | None) -> None:
+        """Its worker does not have the job: one that never ran is wished again, first in the queue; one that ran is lost."""
         if job.state == "starting" and job.client in self.clients:
             assert job.wish is not None
             since = now or 0.0
@@ -540,7 +558,6 @@ class MasterState:
             self.wishes = {(job.client, job.wish): first, **self.wishes}
         elif job.state == "running":
             self._tell_loss(job, JobEnded(job.job, job.pid, None, None, reason, False, "", job.log_path))
-        self._remove(job)
 
     def _tell_loss(self, job: Job, ended: JobEnded) -> None:
         if job.client in self.clients:
@@ -558,7 +575,7 @@ class MasterState:
                 ),
             )
 
-    def _remember_death(self, job: Job, reason: str, now: float) -> None:
+    def _remember_death(self, job: Job, reason: str) -> None:
         self.deaths.append(
             {"actor": job.name, "job": job.job, "host": job.worker.place.host, "pid": job.pid, "reason": reason}
         )
@@ -567,9 +584,11 @@ class MasterState:
 
     def _expire(self, now: float) -> None:
         for worker in [w for w in self.workers.values() if w.absent_until is not None and now >= w.absent_until]:
-            self._forget_worker(worker, f"the connection to its worker on {worker.place.host} was lost")
+            self._forget_worker(worker, f"is out of reach: the connection to its worker on {worker.place.host} was lost")
+            self._send(worker.peer, JoinAgain())  # if it was a false alarm
         for client in [c for c in self.clients.values() if c.absent_until is not None and now >= c.absent_until]:
             self._forget_client(client)
+            self._send(client.peer, JoinAgain())
         for job in [j for j in self.jobs.values() if j.claimed_until is not None and now >= j.claimed_until]:
             self._end(job)
         for client in self.clients.values():
@@ -578,7 +597,7 @@ class MasterState:
                 nowhere = Place("", 0, "")
                 self._send(
                     client.peer,
-                    JobLost(name, nowhere, None, None, "no worker knows it any more", False, "", ""),
+                    JobLost(name, nowhere, None, None, "is not known to any worker any more", False, "", ""),
                 )
 
     # --- the report -------------------------------------------------------------------------------------------------------------
@@ -611,6 +630,7 @@ class MasterState:
             "host": worker.place.host,
             "pid": worker.place.pid,
             "connected": worker.absent_until is None,
+            "draining": worker.draining,
             "n_cpu": worker.n_cpu,
             "free_cpu": worker.free_cpu,
             "gpus": list(worker.gpus),

@@ -24,6 +24,7 @@ from parl_lite.machine import (
     assert_never,
 )
 from parl_lite.messages import (
+    DrainWorker,
     EndJob,
     JobEnded,
     JobReady,
@@ -213,6 +214,8 @@ class WorkerState:
             for name, child in self.children.items()
         ]
         self._send(JoinWorker(self._versions, self._place, self._n_cpu, self._gpus, self._memory, tuple(jobs)))
+        if self._leaving:
+            self._send(DrainWorker(self._leaving))
 
     def _disconnected(self, now: float) -> None:
         if self.joined:
@@ -262,6 +265,7 @@ class WorkerState:
     def _leave(self, reason: str, now: float) -> None:
         if not self._leaving:
             self._leaving = reason
+            self._send(DrainWorker(reason))
             for job in list(self.children):
                 self._end(job, now)
 

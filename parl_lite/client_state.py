@@ -154,6 +154,7 @@ class ClientState:
 
     def __init__(self, versions: Versions, place: Place, show_logs: bool) -> None:
         self.joined = False
+        self._connected = False
         self.wishes: dict[int, WantJob] = {}
         self.jobs: set[str] = set()
         self._versions = versions
@@ -171,7 +172,7 @@ class ClientState:
             case Connected():
                 self._join()
             case Disconnected():
-                self.joined = False
+                self.joined = self._connected = False
                 if self._leaving:
                     self._out.append(Finish(0, "the master is gone"))
             case Received(_, message):
@@ -179,16 +180,15 @@ class ClientState:
             case Babbled(_, reason):
                 self._out.append(Say(f"the master sent nonsense: {reason}"))
             case Wished(want):
-                self.wishes[want.wish] = want
-                self._send_if_joined(want)
+                self._wish(want)
             case GaveUp(wish):
                 if self.wishes.pop(wish, None) is not None:
-                    self._send_if_joined(ForgetWish(wish))
+                    self._send_if_connected(ForgetWish(wish))
             case Released(job):
                 self._release(job)
             case AskedStatus():
                 self._asked_status = True
-                self._send_if_joined(AskStatus())
+                self._send_if_connected(AskStatus())
             case Left():
                 self._leave()
             case Quit():
@@ -215,26 +215,40 @@ class ClientState:
     def _send(self, message: object) -> None:
         self._out.append(Send(MASTER, message))  # type: ignore[arg-type]
 
-    def _send_if_joined(self, message: object) -> None:
+    def _send_if_connected(self, message: object) -> None:
         """What is not sent now is part of the next join: wishes, held jobs, the question for the status."""
-        if self.joined:
+        if self._connected:
             self._send(message)
 
     # --- what the user does -----------------------------------------------------------------------------------------------
 
     def _join(self) -> None:
         jobs, wishes = tuple(sorted(self.jobs)), tuple(self.wishes)
+        self._connected = True
         self._send(JoinClient(self._versions, self._place, jobs, wishes, self._show_logs))
+        for want in self.wishes.values():
+            self._send(want)
+        if self._asked_status:
+            self._send(AskStatus())
+        if self._leaving:
+            self._send(LeaveClient())
+
+    def _wish(self, want: WantJob) -> None:
+        if self._leaving:
+            self._out.append(Denied(want.wish, "this process is disconnecting"))
+            return
+        self.wishes[want.wish] = want
+        self._send_if_connected(want)
 
     def _release(self, job: str) -> None:
         if job in self.jobs:
             self.jobs.discard(job)
-            self._send_if_joined(ReleaseJob(job))
+            self._send_if_connected(ReleaseJob(job))
 
     def _leave(self) -> None:
         self._leaving = True
         self.wishes.clear()
-        if self.joined:
+        if self._connected:
             self._send(LeaveClient())
         else:
             self._out.append(Finish(0, "the master is gone"))
@@ -244,7 +258,8 @@ class ClientState:
     def _received(self, message: object) -> None:
         match message:
             case Welcome(cluster):
-                self._welcome(cluster)
+                self.joined = True
+                self._out.append(Joined(cluster))
             case JoinAgain():
                 self._join()
             case JobGranted():
@@ -272,16 +287,6 @@ class ClientState:
                 self._out.append(Finish(0, "left"))
             case _:
                 self._out.append(Say(f"the master sent {type(message).__name__}, which is not its to send"))
-
-    def _welcome(self, cluster: str) -> None:
-        self.joined = True
-        self._out.append(Joined(cluster))
-        for want in self.wishes.values():
-            self._send(want)
-        if self._asked_status:
-            self._send(AskStatus())
-        if self._leaving:
-            self._send(LeaveClient())
 
     def _granted(self, grant: JobGranted) -> None:
         if self.wishes.pop(grant.wish, None) is None:

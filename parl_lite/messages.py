@@ -116,8 +116,15 @@ class JobWrote:
 
 
 @dataclass(frozen=True)
+class DrainWorker:
+    """I take no more jobs, and end those I have."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
 class LeaveWorker:
-    """I take no more jobs and all of mine have ended."""
+    """All my jobs have ended, and I go."""
 
     reason: str
 
@@ -294,6 +301,7 @@ Message = (
     | JobReady
     | JobEnded
     | JobWrote
+    | DrainWorker
     | LeaveWorker
     | JoinClient
     | WantJob
