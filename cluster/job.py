@@ -1,6 +1,6 @@
 """A job: the process of one actor. ONE thread: receive, call, reply. No heartbeat, so the user's code may hold the GIL for hours.
 
-    handles ──data──▶ ROUTER (ipc for this host, tcp for others) ─▶ JobState ─▶ the user's object
+handles ──data──▶ ROUTER (ipc for this host, tcp for others) ─▶ JobState ─▶ the user's object
 """
 
 from __future__ import annotations
@@ -165,7 +165,9 @@ class Job:
         folder = self._code_folder()
         os.makedirs(os.path.dirname(folder), mode=0o700, exist_ok=True)
         self._unpack_lock = os.open(folder + ".lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-        fcntl.flock(self._unpack_lock, fcntl.LOCK_EX)  # one job of this machine asks for the code, the others wait for it
+        fcntl.flock(
+            self._unpack_lock, fcntl.LOCK_EX
+        )  # one job of this machine asks for the code, the others wait for it
         if projects.installed(folder):
             return self._use_code()
         return Marker(frames.NEED_CODE)

@@ -1,6 +1,6 @@
 """The master's process: one ROUTER, one loop, one MasterState. Starts nothing and never unpickles.
 
-    workers, clients ──control──▶ ROUTER ─▶ Loop ─▶ MasterState
+workers, clients ──control──▶ ROUTER ─▶ Loop ─▶ MasterState
 """
 
 from __future__ import annotations

@@ -208,7 +208,9 @@ class MasterState:
         owned = {(job.client, job.wish) for job in self.jobs.values() if job.wish is not None and job.state != "ending"}
         assert not owned & set(self.wishes)
         assert all(wish.client in self.clients for wish in self.wishes.values())
-        assert all(job.client in self.clients or job.state == "ending" or job.claimed_until for job in self.jobs.values())
+        assert all(
+            job.client in self.clients or job.state == "ending" or job.claimed_until for job in self.jobs.values()
+        )
 
     def _everybody(self) -> list[Worker | Client]:
         return [*self.workers.values(), *self.clients.values()]
@@ -327,7 +329,9 @@ class MasterState:
         told = {running.job for running in message.jobs}
         for job in [job for name, job in known.jobs.items() if name not in told]:
             self._tell_or_retry(job, "ended while its worker was away", now)
-            self._end(job, repeat=True)  # its slots are free when the worker confirms: our order to start it may still be on its way
+            self._end(
+                job, repeat=True
+            )  # its slots are free when the worker confirms: our order to start it may still be on its way
         for running in message.jobs:
             self._adopt(known, running, now)
         self._send(peer, Welcome(self.cluster))
@@ -341,8 +345,8 @@ class MasterState:
             elif running.addresses:
                 self._job_ready(worker, JobReady(running.job, running.pid, running.addresses, running.log_path))
             return
-        gpus_free = set(running.gpus) <= set(worker.free_gpus)
-        if known is not None or worker.free_cpu < running.needs.n_cpu or not gpus_free or not running.addresses:
+        fits = worker.free_cpu >= running.needs.n_cpu and set(running.gpus) <= set(worker.free_gpus)
+        if known is not None or not fits:
             self._send(worker.peer, EndJob(running.job))  # nobody can own it; its JobEnded finds no job
             return
         owner = bytes.fromhex(running.client)
@@ -350,7 +354,9 @@ class MasterState:
         job.pid, job.addresses, job.log_path = running.pid, running.addresses, running.log_path
         self._take_slots(job)
         client = self.clients.get(owner)
-        if client is not None and client.claims.pop(job.job, None) is not None:
+        if not running.addresses:
+            self._end(job)  # it was never granted, so nobody knows it
+        elif client is not None and client.claims.pop(job.job, None) is not None:
             client.jobs[job.job] = job
         else:
             job.claimed_until = now + self._settings.liveness_timeout
@@ -584,7 +590,9 @@ class MasterState:
 
     def _expire(self, now: float) -> None:
         for worker in [w for w in self.workers.values() if w.absent_until is not None and now >= w.absent_until]:
-            self._forget_worker(worker, f"is out of reach: the connection to its worker on {worker.place.host} was lost")
+            self._forget_worker(
+                worker, f"is out of reach: the connection to its worker on {worker.place.host} was lost"
+            )
             self._send(worker.peer, JoinAgain())  # if it was a false alarm
         for client in [c for c in self.clients.values() if c.absent_until is not None and now >= c.absent_until]:
             self._forget_client(client)

@@ -1,10 +1,10 @@
 """The worker's process: one machine of the cluster. One DEALER to the master, one loop, one WorkerState, the jobs as children.
 
-    master ◀──control── DEALER ◀─▶ Loop ◀─▶ WorkerState
-                                    │  ▲
-                             pids, pipes │ StartChild, EndChild
-                                    ▼
-                        Children ──▶ zygote ─fork▶ jobs
+master ◀──control── DEALER ◀─▶ Loop ◀─▶ WorkerState
+                                │  ▲
+                         pids, pipes │ StartChild, EndChild
+                                ▼
+                    Children ──▶ zygote ─fork▶ jobs
 """
 
 from __future__ import annotations

@@ -267,6 +267,8 @@ class ClientState:
             case WishWaits(wish, reason):
                 if wish in self.wishes:
                     self._out.append(Waits(wish, reason))
+                else:  # it ended here while our join, which still named it, was on its way
+                    self._send(ForgetWish(wish))
             case WishRefused(wish, reason):
                 if self.wishes.pop(wish, None) is not None:
                     self._out.append(Denied(wish, reason))
