@@ -1,10 +1,10 @@
 """parl_lite: a ZeroMQ actor-learner cluster framework for reinforcement learning in PyTorch.
 
-    import parl_lite as parl
-    parl.connect()                     # a private cluster on this machine; connect("HOST:8010") joins a running one
+import parl_lite as parl
+parl.connect()                     # a private cluster on this machine; connect("HOST:8010") joins a running one
 
-    @parl.remote_class
-    class Actor: ...
+@parl.remote_class
+class Actor: ...
 """
 
 from __future__ import annotations

@@ -266,7 +266,9 @@ def _why_no_answer(address: str, timeout: float) -> str:
         host, _, port = address.removeprefix("tcp://").rpartition(":")
         try:
             with sockets_of_the_system.create_connection((host.strip("[]"), int(port)), timeout=2.0):
-                return f"something listens at {address}, but it did not answer as a parl_lite master within {timeout:g} s."
+                return (
+                    f"something listens at {address}, but it did not answer as a parl_lite master within {timeout:g} s."
+                )
         except OSError as error:
             return f"no master at {address} ({error}): {start}."
     return f"no master answers at {address} within {timeout:g} s: {start}."

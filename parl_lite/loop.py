@@ -1,9 +1,9 @@
 """The one poll loop: turns what comes in into events for a machine, and performs what the machine returns. Knows no protocol.
 
-    socket, monitor, watched descriptors, posted events, deadline
-          │ events
-          ▼
-    machine.handle(event, now) ──actions──▶ Send / Say / Finish here, all others to `perform`
+socket, monitor, watched descriptors, posted events, deadline
+      │ events
+      ▼
+machine.handle(event, now) ──actions──▶ Send / Say / Finish here, all others to `perform`
 """
 
 from __future__ import annotations

@@ -118,7 +118,9 @@ def _decorated(cls: Any, options: Options) -> RemoteClass:
     if isinstance(cls, RemoteClass):
         raise TypeError(f"remote_class: {cls.__name__} is decorated already.")
     if not inspect.isclass(cls):
-        raise TypeError(f"remote_class is for classes, and {getattr(cls, '__name__', cls)!r} is a {type(cls).__name__}.")
+        raise TypeError(
+            f"remote_class is for classes, and {getattr(cls, '__name__', cls)!r} is a {type(cls).__name__}."
+        )
     return RemoteClass(cls, options)
 
 
@@ -398,7 +400,11 @@ def class_for_job(remote: Any) -> type:
 
 def _functions_of(cls: type) -> Iterator[Any]:
     for value in vars(cls).values():
-        candidates = (value, getattr(value, "__func__", None), *(getattr(value, f, None) for f in ("fget", "fset", "fdel")))
+        candidates = (
+            value,
+            getattr(value, "__func__", None),
+            *(getattr(value, f, None) for f in ("fget", "fset", "fdel")),
+        )
         yield from (inspect.unwrap(found) for found in candidates if inspect.isfunction(found))
 
 
