@@ -19,7 +19,9 @@ import socket
 import sys
 from typing import Any
 
-PRELOADED = ("numpy", "pyarrow", "zmq", "cloudpickle", "parl_lite.cluster.job", "torch", "gymnasium")
+OURS = "numpy", "parl_lite.cluster.job"
+PRELOAD_VARIABLE = "PARL_LITE_PRELOAD"
+"""Modules, with commas, that jobs share besides; "torch,gymnasium" when it is not set."""
 _LARGEST_REQUEST = 256 * 1024
 
 
@@ -27,7 +29,7 @@ def main() -> None:
     """Serve requests on the socket that is standard input, until the worker closes it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     requests = socket.socket(fileno=0)
-    for module in PRELOADED:
+    for module in (*OURS, *os.environ.get(PRELOAD_VARIABLE, "torch,gymnasium").split(",")):
         _preload(module)
     gc.collect()
     gc.freeze()  # a collection in a job would touch, and so copy, every shared page
@@ -47,7 +49,8 @@ def main() -> None:
 
 def _preload(module: str) -> None:
     try:
-        importlib.import_module(module)
+        if module.strip():
+            importlib.import_module(module.strip())
     except Exception as error:
         if not isinstance(error, ModuleNotFoundError):
             print(f"parl_lite zygote: {module} cannot be imported: {error!r}", file=sys.stderr, flush=True)

@@ -29,9 +29,7 @@ def control_router(context: zmq.Context[zmq.Socket[bytes]], settings: Settings) 
     return router
 
 
-def control_dealer(
-    context: zmq.Context[zmq.Socket[bytes]], settings: Settings, identity: bytes
-) -> zmq.Socket[bytes]:
+def control_dealer(context: zmq.Context[zmq.Socket[bytes]], settings: Settings, identity: bytes) -> zmq.Socket[bytes]:
     """Return the socket of a worker or a client towards the master."""
     dealer = context.socket(zmq.DEALER)
     dealer.set(zmq.ROUTING_ID, identity)
