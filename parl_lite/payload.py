@@ -30,18 +30,19 @@ from __future__ import annotations
 import json
 import pickle
 import struct
-from collections import OrderedDict
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from parl_lite import pickling
-from parl_lite.arrow_codec import Flattened, MessageReader, MessageWriter, Signature, WriterCache, flatten_rollout
+from parl_lite.arrow_codec import Bytes
+from parl_lite.arrow_reader import MessageReader
+from parl_lite.arrow_writer import Flattened, MessageWriter, Signature, WriterCache
 from parl_lite.columns import NotArrow
 from parl_lite.errors import SerializationError
+from parl_lite.plain_pickle import load_plain
 from parl_lite.rollout import Rollout
-
-Bytes = bytes | bytearray | memoryview
 
 PLAIN_PICKLE, ARROW_WITH_SCHEMA, ARROW, PICKLE_WITH_BUFFERS = 0x80, 1, 2, 3
 ARROW_HEADER = struct.Struct("<BBxxIIxxxxQ")
@@ -53,6 +54,14 @@ N_SLOTS = 64
 _SMALL = 8 * 1024
 """Smaller payloads are copied by the receiver: ZeroMQ keeps them misaligned in a large buffer of its own."""
 
+_ALIGNMENT = 64  # of buffers beside a pickle
+
+_NO_PICKLE = (
+    "a received value holds objects around arrays, and this connection takes plain data only (allow_pickle=False); "
+    "have it send arrays, numbers and containers of them, or connect with allow_pickle=True if you trust the sender"
+)
+_IMPORT_HINT = "; its module must be installed here, be part of the project, or be listed in distributed_files"
+
 _writers = WriterCache()
 
 
@@ -63,7 +72,8 @@ class Encoder:
     """
 
     def __init__(self) -> None:
-        self._slots: OrderedDict[Signature, tuple[int, MessageWriter]] = OrderedDict()
+        self._slots: dict[Signature, _Slot] = {}
+        self._n_messages = 0
 
     def encode(self, value: object, *, what: str = "the value") -> bytes:
         """Return the value as bytes of its own, copied once: it may change afterwards.
@@ -87,24 +97,142 @@ class Encoder:
         if pickling.is_plain(value):
             return [pickle.dumps(value, pickling.PROTOCOL)]
         try:
-            return self._rollout_parts(value) if type(value) is Rollout else self._tree_parts(value)
+            return self._arrow_parts(value)
         except NotArrow:
             pass
         return _pickle_parts(value, what)
 
     def reset(self) -> None:
-        """Send every schema anew: for a payload that was encoded but never sent."""
+        """Send every schema anew: for after a payload that was encoded but never sent."""
         self._slots.clear()
 
-    def _tree_parts(self, value: object) -> list[Bytes]:
+    def _arrow_parts(self, value: object) -> list[Bytes]:
         flat = Flattened(value)
+        metadata = _metadata_of(value) if type(value) is Rollout else b""
         signature = flat.signature
-        known = self._slots.get(signature)
-        if known is not None:
-            slot, writer = known
-            self._slots.move_to_end(signature)
-            return [ARROW_HEADER.pack(ARROW, slot, 0, 0, 1), *writer.frame(flat.leaves)]
-        writer = _writers.get(signature, value, flat.leaves, None)
-        parts = writer.frame(flat.leaves)
-        slot = self._new_slot(signature, writer)
-        return [ARROW_HEADER.pack(ARROW_WITH_SCHEMA, slot, len(writer.schema), 0, 1), writer.schema, *parts]
+        slot = self._slots.get(signature)
+        if slot is None:
+            return self._introduce(signature, value, flat, metadata)
+        self._n_messages = slot.last_used = self._n_messages + 1
+        return [
+            ARROW_HEADER.pack(ARROW, slot.number, 0, len(metadata), flat.rows),
+            metadata,
+            *slot.writer.parts(flat),
+        ]
+
+    def _introduce(self, signature: Signature, value: object, flat: Flattened, metadata: bytes) -> list[Bytes]:
+        """Return the parts of the first message of a signature."""
+        writer = _writers.get(signature, value, flat)
+        parts = writer.parts(flat)
+        number = len(self._slots)
+        if number == N_SLOTS:
+            oldest = min(self._slots, key=lambda known: self._slots[known].last_used)
+            number = self._slots.pop(oldest).number
+        self._slots[signature] = _Slot(number, writer, self._n_messages)  # last: nothing may fail once it is taken
+        header = ARROW_HEADER.pack(ARROW_WITH_SCHEMA, number, len(writer.schema), len(metadata), flat.rows)
+        return [header, writer.schema, metadata, *parts]
+
+
+@dataclass(slots=True)
+class _Slot:
+    """A place in the peer's table of schemas."""
+
+    number: int
+    writer: MessageWriter
+    last_used: int
+
+
+class Decoder:
+    """Decodes what the peer's Encoder sent over one connection, in order. Not thread-safe."""
+
+    def __init__(self, allow_pickle: bool = True) -> None:
+        """With allow_pickle=False nothing that arrives can run code: it is arrays and plain data, or an error."""
+        self._readers: dict[int, MessageReader] = {}
+        self._allow_pickle = allow_pickle
+
+    def decode(self, data: Bytes) -> Any:
+        """Return the value. Its arrays are writable, and nobody else's once `data` is not used further.
+
+        They are views of `data` if that is writable, large and aligned to 8 bytes, else of one copy of it. Raises
+        SerializationError for a value that cannot be built here, and for bytes that are no payload.
+        """
+        try:
+            return self._decode(memoryview(data))
+        except SerializationError:
+            raise
+        except Exception as error:  # a pickle may run any code, which may raise anything
+            hint = _IMPORT_HINT if isinstance(error, ImportError | AttributeError) else ""
+            raise SerializationError(
+                f"a received value cannot be read: {type(error).__name__}: {error}{hint}"
+            ) from error
+
+    def _decode(self, data: memoryview) -> Any:
+        kind = data[0] if data else -1
+        if kind in (ARROW, ARROW_WITH_SCHEMA):
+            return self._read_arrow(_private(data))
+        if kind == PLAIN_PICKLE:
+            return pickle.loads(data) if self._allow_pickle else load_plain(data)
+        if kind != PICKLE_WITH_BUFFERS:
+            raise SerializationError(f"a received value begins with {kind}, which is no kind of payload")
+        if not self._allow_pickle:
+            raise SerializationError(_NO_PICKLE)
+        return _read_pickle(_private(data))
+
+    def _read_arrow(self, data: memoryview | bytearray) -> Any:
+        kind, slot, schema_length, metadata_length, rows = ARROW_HEADER.unpack_from(data)
+        start = ARROW_HEADER.size + schema_length
+        if kind == ARROW_WITH_SCHEMA:
+            self._readers.pop(slot, None)
+            self._readers[slot] = MessageReader(data[ARROW_HEADER.size : start])
+        reader = self._readers.get(slot)
+        if reader is None:
+            raise SerializationError(f"a received value has schema {slot}, which did not arrive or was refused")
+        value = reader.read(data, start + metadata_length, rows)
+        if not reader.is_rollout:
+            return value
+        metadata = bytes(data[start : start + metadata_length])
+        return Rollout(value, json.loads(metadata) if metadata else None)
+
+
+def _metadata_of(rollout: Rollout) -> bytes:
+    if not rollout.metadata:
+        return b""
+    text = json.dumps(rollout.metadata).encode()
+    return text + b" " * (-len(text) % 8)
+
+
+def _pickle_parts(value: object, what: str) -> list[Bytes]:
+    pickled, buffers = pickling.dump(value, what)
+    if not buffers:
+        return pickled
+    length = sum(map(len, pickled))
+    lengths = struct.pack(f"<{len(buffers)}Q", *map(len, buffers))
+    parts = [PICKLE_HEADER.pack(PICKLE_WITH_BUFFERS, len(buffers), length), lengths, *pickled]
+    end = PICKLE_HEADER.size + len(lengths) + length
+    for buffer in buffers:
+        pad = -end % _ALIGNMENT
+        parts += (bytes(pad), buffer)
+        end += pad + len(buffer)
+    return parts
+
+
+def _read_pickle(data: memoryview | bytearray) -> Any:
+    _, count, length = PICKLE_HEADER.unpack_from(data)
+    view = memoryview(data)
+    start = PICKLE_HEADER.size + 8 * count
+    end = start + length
+    buffers = []
+    for size in struct.unpack_from(f"<{count}Q", data, PICKLE_HEADER.size):
+        begin = end + -end % _ALIGNMENT
+        end = begin + size
+        buffers.append(view[begin:end])
+    if end != len(data):
+        raise SerializationError(f"a received value of {len(data)} bytes says it has {end}")
+    return pickle.loads(view[start : start + length], buffers=buffers)
+
+
+def _private(data: memoryview) -> memoryview | bytearray:
+    """Return the payload in writable memory, aligned to 8 bytes, which the values may keep."""
+    if data.readonly or len(data) < _SMALL or not np.frombuffer(data, np.int64, 1).flags.aligned:
+        return bytearray(data)
+    return data

@@ -1,21 +1,19 @@
 """Pickle protocol 5 with the numbers of arrays and tensors beside the pickle. Knows no Arrow and no wire.
 
     is_plain(value)       numbers, text and small containers of them: plain `pickle.dumps` says all there is to say
-    dump(value)           anything: by reference where the receiver can import it, else (a class of `__main__`, a lambda,
-                          a class made in a function) by value with cloudpickle
-    load, load_plain      the inverse; `load_plain` refuses everything but plain data
+    dump(value)           anything: by reference what the receiver can import, else (classes of `__main__`, lambdas,
+                          classes made in a function) by value with cloudpickle
 
-Arrays that come back are writable, whatever they were. A tensor met twice, or two tensors over one memory (tied
-weights), come back tied.
+`pickle.loads` is the inverse; given writable buffers it returns writable arrays, whatever they were. A tensor met
+twice, or two tensors over one memory (tied weights), come back tied.
 """
 
 from __future__ import annotations
 
 import io
 import pickle
-import pickletools
-import re
-from collections.abc import Iterable
+import sys
+from collections.abc import Callable
 from pickle import PickleBuffer
 from types import FunctionType
 from typing import Any
@@ -32,7 +30,8 @@ Array = np.ndarray[Any, Any]
 PROTOCOL = 5
 
 _IN_BAND = 2048  # so few bytes are cheaper inside the pickle
-_PLAIN = frozenset((type(None), bool, int, float, complex, str, bytes))
+_PLAIN = frozenset((type(None), bool, int, float, complex, str))
+_LARGE = 64 * 1024  # bytes objects from here on are not copied by a pickler that writes to a file
 _PLAIN_SIZE = 32
 _PLAIN_DEPTH = 3
 
@@ -50,24 +49,22 @@ def is_plain(value: Any, depth: int = _PLAIN_DEPTH) -> bool:
     kind = type(value)
     if kind in _PLAIN:
         return True
-    if kind is dict:
-        if not _PLAIN.issuperset(map(type, value)):
-            return False
-        children = value.values()
-    elif kind is tuple or kind is list:
-        children = value
-    else:
+    if kind is bytes:
+        return len(value) < _LARGE
+    if kind is not tuple and kind is not dict and kind is not list:
         return False
+    if not value:
+        return True
     if len(value) > _PLAIN_SIZE or not depth:
         return False
-    for child in children:
+    for child in value.values() if kind is dict else value:  # a loop: all() and a generator cost twice as much
         if type(child) not in _PLAIN and not is_plain(child, depth - 1):
             return False
-    return True
+    return kind is not dict or _PLAIN.issuperset(map(type, value))
 
 
-def dump(value: object, what: str = "the value") -> tuple[bytes, list[memoryview]]:
-    """Return the pickle of a value and the memory beside it: views, which the caller copies before the value changes.
+def dump(value: object, what: str = "the value") -> tuple[list[Bytes], list[memoryview]]:
+    """Return the pickle of a value, in parts, and the memory beside it. Both share memory with the value: copy at once.
 
     Raises SerializationError, which begins with `what`, for what cannot travel: locks, generators, open files, CUDA
     tensors, structures nested too deeply, ...; its __cause__ is the original error.
@@ -76,8 +73,8 @@ def dump(value: object, what: str = "the value") -> tuple[bytes, list[memoryview
         return _dump(_ReferencePickler, value)
     except (SerializationError, RecursionError, MemoryError) as error:
         raise _refusal(what, error) from error
-    except Exception:  # noqa: S110 - whatever a class's own __reduce__ may raise: cloudpickle gets its try
-        pass
+    except Exception:
+        pass  # cloudpickle may know better, whatever it was
     try:
         return _dump(_ValuePickler, value)
     except Exception as error:
@@ -93,26 +90,6 @@ def dumps_by_value(value: object, what: str = "the value") -> bytes:
         return cloudpickle.dumps(value, protocol=PROTOCOL)  # type: ignore[no-any-return]
     except Exception as error:
         raise _refusal(what, error) from error
-
-
-def load(data: Bytes, buffers: Iterable[Bytes] = ()) -> Any:
-    """Return the value of a pickle. The arrays are views of `buffers`, which must be writable.
-
-    Runs whatever code the pickle names: only for data from one who may run code here.
-    """
-    return pickle.loads(data, buffers=buffers)
-
-
-def load_plain(data: Bytes) -> Any:
-    """Return the value of a pickle that holds None, numbers, str, bytes and containers of them; safe for any bytes.
-
-    Raises SerializationError for a pickle of anything else.
-    """
-    # The C unpickler clears as many memo slots as a PUT names, and that may be 2^32. We never write one, but only
-    # reading opcode by opcode tells; most pickles of small values hold none of the three bytes and need no reading.
-    if _PUT_BYTES.search(data) and not _PUT_NAMES.isdisjoint(op.name for op, _, _ in pickletools.genops(bytes(data))):
-        raise SerializationError("a received pickle was not written by parl_lite")
-    return _PlainUnpickler(io.BytesIO(data)).load()
 
 
 def rebuild_array(data: Bytes, dtype: str | np.dtype[Any], shape: tuple[int, ...], order: Any) -> Array:
@@ -152,7 +129,7 @@ class _DataReducer:
         order = "F" if array.flags.fnc else "C"
         flat = np.require(array.T if order == "F" else array, requirements="C").reshape(-1).view(np.uint8)
         plain = dtype.kind in "biufcmMSU" and dtype.isbuiltin != 2 and dtype.metadata is None
-        return rebuild_array, (PickleBuffer(flat), dtype.str if plain else dtype, array.shape, order)
+        return rebuild_array, (PickleBuffer(flat.data), dtype.str if plain else dtype, array.shape, order)
 
     def _reduce_tensor(self, tensor: Any) -> Any:
         tensors.refuse_unsendable(tensor)
@@ -172,8 +149,8 @@ class _DataReducer:
 class _ReferencePickler(pickle.Pickler):
     """Pickles classes and functions by reference; raises _TravelsByValue where the receiver could not follow it."""
 
-    def __init__(self, file: io.BytesIO, protocol: int, buffer_callback: Any) -> None:
-        super().__init__(file, protocol, buffer_callback=buffer_callback)
+    def __init__(self, file: _Parts, keep: Callable[[PickleBuffer], bool]) -> None:
+        super().__init__(file, PROTOCOL, buffer_callback=keep)
         self._data = _DataReducer()
         self._by_value = {"__main__", *cloudpickle.list_registry_pickle_by_value()}
 
@@ -186,24 +163,31 @@ class _ReferencePickler(pickle.Pickler):
 class _ValuePickler(cloudpickle.Pickler):  # type: ignore[misc]
     """cloudpickle, with our way of arrays and tensors."""
 
-    def __init__(self, file: io.BytesIO, protocol: int, buffer_callback: Any) -> None:
-        super().__init__(file, protocol, buffer_callback=buffer_callback)
+    def __init__(self, file: _Parts, keep: Callable[[PickleBuffer], bool]) -> None:
+        super().__init__(file, PROTOCOL, buffer_callback=keep)
         self._data = _DataReducer()
 
     def reducer_override(self, value: Any) -> Any:
+        if isinstance(value, io.TextIOWrapper) and value not in (sys.stdout, sys.stderr):
+            raise TypeError("cannot pickle an open file")  # cloudpickle would send its text as a StringIO
         reduced = self._data.reduce(value)
         return super().reducer_override(value) if reduced is NotImplemented else reduced
 
 
-class _PlainUnpickler(pickle.Unpickler):
-    def find_class(self, module: str, name: str) -> Any:
-        raise SerializationError(
-            f"a received value needs {module}.{name}, and this connection takes plain data only (allow_pickle=False); "
-            "have it send arrays, numbers, text and containers of them, or connect with allow_pickle=True if you trust it"
-        )
+class _Parts:
+    """A file that keeps what is written to it. A pickler writes large bytes objects as they are."""
+
+    def __init__(self) -> None:
+        self.written: list[Bytes] = []
+
+    def write(self, data: Bytes) -> None:
+        # A memoryview here is over memory that nobody holds once the pickler is gone.
+        self.written.append(bytes(data) if type(data) is memoryview else data)
 
 
-def _dump(pickler_class: type[_ReferencePickler | _ValuePickler], value: object) -> tuple[bytes, list[memoryview]]:
+def _dump(
+    pickler_class: type[_ReferencePickler | _ValuePickler], value: object
+) -> tuple[list[Bytes], list[memoryview]]:
     buffers: list[memoryview] = []
 
     def keep(buffer: PickleBuffer) -> bool:
@@ -214,16 +198,15 @@ def _dump(pickler_class: type[_ReferencePickler | _ValuePickler], value: object)
         buffers.append(view)
         return False
 
-    file = io.BytesIO()
-    pickler_class(file, PROTOCOL, keep).dump(value)
-    return file.getvalue(), buffers
+    parts = _Parts()
+    pickler_class(parts, keep).dump(value)
+    return parts.written, buffers
 
 
 def _refusal(what: str, error: BaseException) -> SerializationError:
     reason = str(error) or type(error).__name__
-    advice = "" if isinstance(error, SerializationError) else f"; {_ADVICE}"
-    return SerializationError(f"{what} cannot be sent: {reason}{advice}")
-
-
-_PUT_BYTES = re.compile(rb"[pqr]")
-_PUT_NAMES = frozenset(("PUT", "BINPUT", "LONG_BINPUT"))
+    if isinstance(error, RecursionError):
+        reason += "; it is nested too deeply, send it in parts"
+    elif not isinstance(error, SerializationError | MemoryError):
+        reason += f"; {_ADVICE}"
+    return SerializationError(f"{what} cannot be sent: {reason}")

@@ -18,7 +18,8 @@ LAYERS = (
     {"messages"},
     {"machine", "versions", "wire", "frames", "remote_errors"}
     | {"hostos", "folders", "launch", "waker", "sockets", "shm", "security"}
-    | {"tensors", "columns", "rollout", "arrow_codec", "pickling", "payload"}
+    | {"tensors", "columns", "rollout", "arrow_codec", "arrow_reader", "arrow_writer"}
+    | {"pickling", "plain_pickle", "payload"}
     | {"project_patterns", "project_files", "project_archive", "project"},
     {"client_state", "loop"},
     {"calls", "embedded", "client"},
