@@ -14,6 +14,7 @@ import json
 import os
 import signal
 import sys
+import time
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -31,7 +32,11 @@ from parl_lite.remote import class_for_job
 from parl_lite.settings import Settings
 from parl_lite.sockets import bind_ipc, bind_tcp, data_router
 
-_COPY_BELOW = 64 * 1024
+_DONTWAIT = int(zmq.DONTWAIT)  # plain numbers: an enum's operators would cost a microsecond each on the hot path
+_SNDMORE = int(zmq.SNDMORE)
+_LARGE_FLAG = bytes([frames.LARGE])
+_LOOK_INTERVAL = 0.001
+"""Looking for cancellations costs as much as a short call, so many short calls share one look."""
 _PEERS_BEFORE_LOOKING = 1024
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 
@@ -54,6 +59,7 @@ class Job:
         self._settings = settings
         self._state = JobState()
         self._peers: dict[bytes, Peer] = {}
+        self._look_at = 0.0
         self._instance: Any = None
         self._unpack_lock: int | None = None
         self._digest = ""
@@ -79,11 +85,23 @@ class Job:
     # --- receive ---------------------------------------------------------------------------------------------------------
 
     def _receive(self) -> None:
-        """Wait until something is due; take all that has arrived, for a cancellation may be behind it."""
-        router, state = self._router, self._state
-        while not state or router.get(zmq.EVENTS) & zmq.POLLIN:
-            peer = router.recv()
-            state.arrived(peer, router.recv(copy=False).buffer)
+        """Wait until something is due; now and then take all that has arrived, for a cancellation may be behind it."""
+        if not self._state:
+            self._take_one(0)
+        if time.monotonic() < self._look_at:
+            return
+        try:
+            while True:
+                self._take_one(_DONTWAIT)
+        except zmq.Again:
+            self._look_at = time.monotonic() + _LOOK_INTERVAL
+
+    def _take_one(self, flags: int) -> None:
+        router = self._router
+        peer = router.recv(flags)
+        frame = router.recv()
+        body = router.recv(copy=False).buffer if frame[1:2] == _LARGE_FLAG else None
+        self._state.arrived(peer, frame, body)
 
     # --- call, reply -------------------------------------------------------------------------------------------------------
 
@@ -95,10 +113,14 @@ class Job:
             raise
         except BaseException as error:
             kind, parts = frames.ERROR, peer.encoder.encode_parts(remote_errors.pack(_without_our_frames(error)))
-        frame = frames.build(kind, request.number, b"", parts)
+        head, body = frames.build(kind, request.number, b"", parts)
         try:
-            self._router.send(request.peer, zmq.SNDMORE)
-            self._router.send(frame, copy=len(frame) < _COPY_BELOW)
+            self._router.send(request.peer, _SNDMORE)
+            if body is None:
+                self._router.send(head)
+            else:
+                self._router.send(head, _SNDMORE)
+                self._router.send(body, copy=False)
         except zmq.ZMQError as error:
             if error.errno != zmq.EHOSTUNREACH:
                 raise

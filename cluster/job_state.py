@@ -37,12 +37,13 @@ class JobState:
     def __len__(self) -> int:
         return len(self._due)
 
-    def arrived(self, peer: bytes, frame: memoryview) -> None:
-        """Take in one frame; nonsense is dropped, for no honest peer sends it."""
+    def arrived(self, peer: bytes, frame: bytes, body: memoryview | None = None) -> None:
+        """Take in one message; nonsense is dropped, for no honest peer sends it."""
         if len(frame) < HEADER.size:
             return
-        kind, n_name, begin, number = HEADER.unpack_from(frame)
-        if not HEADER.size + n_name <= begin <= len(frame):
+        kind, _, n_name, number = HEADER.unpack_from(frame)
+        begin = HEADER.size + n_name
+        if begin > len(frame):
             return
         if kind == frames.CANCEL:
             self._cancel(peer, number)
@@ -51,7 +52,8 @@ class JobState:
             name = frames.name_of(frame, n_name)
         except UnicodeDecodeError:
             return
-        self._due.append(Request(peer, kind, number, name, frame[begin:]))
+        payload = memoryview(frame)[begin:] if body is None else body
+        self._due.append(Request(peer, kind, number, name, payload))
 
     def next(self) -> Request:
         """Return what is due, with `refusal` set when it cannot be done in this state."""

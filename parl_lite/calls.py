@@ -35,8 +35,9 @@ FIRST_COMPLETED = "FIRST_COMPLETED"
 FIRST_EXCEPTION = "FIRST_EXCEPTION"
 ALL_COMPLETED = "ALL_COMPLETED"
 
-_COPY_BELOW = 64 * 1024
-"""ZeroMQ sends smaller frames faster when it copies them."""
+_DONTWAIT = int(zmq.DONTWAIT)  # plain numbers: an enum's operators would cost a microsecond each on the hot path
+_SNDMORE = int(zmq.SNDMORE)
+_POLLOUT = int(zmq.POLLOUT)
 
 _PENDING, _DONE, _FAILED, _CANCELLED = range(4)
 
@@ -193,21 +194,32 @@ class Channel:
         """Send a request; its value is fixed now. Raises SerializationError, naming `what`, before anything is sent."""
         future = Future(self)
         with self._entered():
-            if self.loss is not None:
-                raise self.loss
-            parts = self._encoder.encode_parts(value, what=what)
-            self._last_request = request = self._last_request + 1
-            future._request = request
-            frame = frames.build(kind, request, name.encode(), parts)
-            self._pending[request] = future
-            try:
-                self._send(frame)
-            except BaseException:
-                self._pending.pop(request, None)
-                raise
-            if self._listeners:
-                self._take_all()  # sending may have consumed the edge that a listener polls for
+            self._begin(future, kind, name, value, what)
         return future
+
+    def call(self, name: str, value: Any, what: str) -> Any:
+        """Call a method and return its result: `request(...).result()` for the usual case, in one go under the lock."""
+        future = Future(self)
+        with self._entered():
+            self._begin(future, frames.CALL, name, value, what)
+            if not self._contended:
+                self._receive_one()
+        return future._value if future._state == _DONE else future.result()
+
+    def _begin(self, future: Future, kind: int, name: str, value: Any, what: str) -> None:
+        if self.loss is not None:
+            raise self.loss
+        parts = self._encoder.encode_parts(value, what=what)
+        self._last_request = request = self._last_request + 1
+        future._request = request
+        self._pending[request] = future
+        try:
+            self._send(*frames.build(kind, request, name.encode(), parts))
+        except BaseException:
+            self._pending.pop(request, None)
+            raise
+        if self._listeners:
+            self._take_all()  # sending may have consumed the edge that a listener polls for
 
     def cancel(self, future: Future) -> bool:
         """Ask the job to skip a call; the future is cancelled at once."""
@@ -215,7 +227,7 @@ class Channel:
             if self._pending.pop(future._request, None) is None:
                 return future._state == _CANCELLED
             future._settle(_CANCELLED, None)
-            self._send(frames.build(frames.CANCEL, future._request, b"", ()))
+            self._send(*frames.build(frames.CANCEL, future._request, b"", ()))
             self._after(future)
             return True
 
@@ -243,7 +255,8 @@ class Channel:
         """Return when the future is settled; raises TimeoutError."""
         if timeout is None:
             while not self._contended and future._state == _PENDING:
-                self._receive_one()
+                with self._entered():
+                    self._receive_one()
         if future._state == _PENDING and not wait_any([future], timeout):
             raise TimeoutError(f"no result from {self.label} within {timeout} s; the call goes on, ask again")
 
@@ -264,21 +277,20 @@ class Channel:
         return True
 
     def _receive_one(self) -> None:
-        """Wait up to a slice for one message, as the only thread."""
-        with self._entered():
-            if self._socket.closed:
-                self._fail_pending()
-                return
-            try:
-                frame = self._socket.recv(copy=False)
-            except zmq.Again:
-                self._take_all()
-                self._look_for_loss()
-            else:
-                self._deliver(frame.buffer)
-                if self._listeners:  # one came while this thread was blocked, and the edge it polls for may be consumed
-                    self._take_all()
-                    self._wake_listeners()
+        """Wait up to a slice for one message, as the only thread; the lock is held meanwhile."""
+        if self._socket.closed:
+            self._fail_pending()
+            return
+        try:
+            frame = self._socket.recv()
+        except zmq.Again:
+            self._take_all()
+            self._look_for_loss()
+            return
+        self._deliver(frame)
+        if self._listeners:  # one came while this thread was blocked, and the edge it polls for may be consumed
+            self._take_all()
+            self._wake_listeners()
 
     # --- under the lock ------------------------------------------------------------------------------------------------------
 
@@ -290,11 +302,15 @@ class Channel:
             raise NotConnectedError("an actor handle does not survive fork(): connect and create actors in the child.")
         return self._lock
 
-    def _send(self, frame: bytes) -> None:
-        """Send one frame; until the connection stands this waits."""
+    def _send(self, head: bytes, body: bytes | None) -> None:
+        """Send one message; until the connection stands this waits."""
         while True:
             try:
-                self._socket.send(frame, copy=len(frame) < _COPY_BELOW)
+                if body is None:
+                    self._socket.send(head)
+                else:
+                    self._socket.send(head, _SNDMORE)
+                    self._socket.send(body, copy=False)
             except zmq.Again:
                 self._look_for_loss()
                 if self.loss is not None:
@@ -306,40 +322,41 @@ class Channel:
         delivered = False
         while True:
             try:
-                frame = self._socket.recv(zmq.DONTWAIT, copy=False)
+                frame = self._socket.recv(_DONTWAIT)
             except zmq.Again:
                 break
-            self._deliver(frame.buffer)
+            self._deliver(frame)
             delivered = True
         if delivered:
             self._wake_listeners()
 
-    def _deliver(self, frame: memoryview) -> None:
+    def _deliver(self, frame: bytes) -> None:
+        """Settle the future that a message answers."""
         if len(frame) < HEADER.size:
             return  # a probe: the job looks whether this handle is still there
-        kind, _, begin, request = HEADER.unpack_from(frame)
-        state, value = self._outcome(kind, frame[begin:])
+        kind, large, _, request = HEADER.unpack_from(frame)
+        payload = self._socket.recv(copy=False).buffer if large else memoryview(frame)[HEADER.size :]
+        state, value = self._outcome(kind, payload)
         future = self._pending.pop(request, None)
         if future is not None:
-            future._settle(state, value)
+            future._value = value
+            future._state = state  # last: readers without the lock look at it first
             if future._callbacks:
                 self._after(future)
 
     def _outcome(self, kind: int, payload: memoryview) -> tuple[int, Any]:
-        if kind == frames.CANCELLED:
-            return _CANCELLED, None
-        if kind == frames.METHOD:
-            return _DONE, METHOD
-        if kind == frames.NEED_CODE:
-            return _DONE, frames.NEED_CODE
         try:
-            value = self._decoder.decode(payload)
             if kind == frames.RESULT:
-                return _DONE, value
-            return _FAILED, remote_errors.unpack(value, self.label, self._trusted)  # type: ignore[arg-type]
+                return _DONE, self._decoder.decode(payload)
+            if kind == frames.ERROR:
+                packed: Any = self._decoder.decode(payload)
+                return _FAILED, remote_errors.unpack(packed, self.label, self._trusted)
         except SerializationError as error:
             error.args = (f"the result of {self.label} cannot be read here: {error}",)
             return _FAILED, error
+        if kind == frames.CANCELLED:
+            return _CANCELLED, None
+        return _DONE, METHOD if kind == frames.METHOD else kind
 
     def _after(self, future: Future) -> None:
         callbacks, future._callbacks = future._callbacks, None
@@ -360,7 +377,7 @@ class Channel:
     def _connection_stands(self) -> bool:
         if self._socket.closed:
             return False
-        if self._socket.get(zmq.EVENTS) & zmq.POLLOUT:
+        if self._socket.get(zmq.EVENTS) & _POLLOUT:
             self._down_since = None
             self._patience = self._settings.loss_patience
             return True

@@ -1,14 +1,13 @@
 """The data path's frames: what a handle asks of a job and what the job answers. Knows bytes only.
 
-One ZeroMQ frame each way (a small message costs least as one frame):
+A message is one ZeroMQ frame (a small one costs least so), and a second one for a large payload (received without a copy).
 
     offset  size
     0       1     kind
+    1       1     LARGE (1): the payload is the next frame
     2       2     length of the name
-    4       2     where the payload begins (a multiple of 64 for large payloads, so that arrays stay aligned)
     8       8     number of the request; answers repeat it
-    16            the name (UTF-8), zeros up to the payload
-                  the payload, see payload.py
+    16            the name (UTF-8), then the payload unless it is the next frame, see payload.py
 
     CREATE     (class, args, kwargs)    -> RESULT names of instance attributes that hide methods, or ERROR
     CALL name  (args, kwargs)           -> RESULT value, ERROR
@@ -25,7 +24,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 
-HEADER = struct.Struct("<BxHHxxQ")
+HEADER = struct.Struct("<BBHxxxxQ")
 
 CREATE, CALL, GET, SET, DELETE, CANCEL, PROJECT, CODE = range(1, 9)
 RESULT, ERROR, METHOD, CANCELLED, NEED_CODE = range(65, 70)
@@ -34,19 +33,22 @@ NAMES = {CREATE: "__init__", GET: "attribute", SET: "attribute", DELETE: "attrib
 
 Bytes = bytes | bytearray | memoryview
 
-_LARGE = 8 * 1024
+LARGE = 1
+
+SEPARATE = 64 * 1024
+"""Payloads from here on travel as a frame of their own, without a copy by ZeroMQ."""
 
 
-def build(kind: int, request: int, name: bytes, parts: Sequence[Bytes]) -> bytes:
-    """Return one frame: header, name, payload parts, copied once."""
-    begin = HEADER.size + len(name)
-    if sum(map(len, parts)) > _LARGE:
-        padded = -(-begin // 64) * 64
-        name += bytes(padded - begin)
-        return b"".join((HEADER.pack(kind, len(name) - padded + begin, padded, request), name, *parts))
-    return b"".join((HEADER.pack(kind, len(name), begin, request), name, *parts))
+def build(kind: int, request: int, name: bytes, parts: Sequence[Bytes]) -> tuple[bytes, bytes | None]:
+    """Return the frame or the two frames of a message; the payload's parts are copied once, so its value is fixed now."""
+    size = 0
+    for part in parts:
+        size += len(part)
+    if size < SEPARATE:
+        return b"".join((HEADER.pack(kind, 0, len(name), request), name, *parts)), None
+    return HEADER.pack(kind, LARGE, len(name), request) + name, b"".join(parts)
 
 
-def name_of(frame: memoryview, length: int) -> str:
+def name_of(frame: bytes, length: int) -> str:
     """Return the name in a frame."""
     return str(frame[HEADER.size : HEADER.size + length], "utf-8")
