@@ -13,6 +13,7 @@ int64. The field's metadata then keeps numpy's name of the dtype under `parl_lit
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -31,6 +32,8 @@ _VALUE_TYPES: dict[np.dtype[Any], pa.DataType] = {
     for name in ("i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8")
 }
 
+_DTYPE_NAME = re.compile(r"[<>|=]?[A-Za-z?][0-9]{0,2}(\[[0-9A-Za-z/]{1,12}\])?")
+
 
 class NotArrow(TypeError):
     """A value has no Arrow twin here; it travels by pickle."""
@@ -44,6 +47,8 @@ def check_dtype(dtype: np.dtype[Any]) -> None:
 
 def checked_dtype(text: str) -> np.dtype[Any]:
     """Return the dtype of that name; raises NotArrow like `check_dtype`, TypeError for no dtype's name."""
+    if not _DTYPE_NAME.fullmatch(text):  # np.dtype would evaluate it as Python
+        raise NotArrow(f"dtype {text[:20]!r}")
     dtype = np.dtype(text)
     check_dtype(dtype)
     return dtype

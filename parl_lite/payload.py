@@ -54,6 +54,7 @@ N_SLOTS = 64
 _SMALL = 8 * 1024
 """Smaller payloads are copied by the receiver: ZeroMQ keeps them misaligned in a large buffer of its own."""
 
+_MAX_METADATA = 64 * 1024  # of a rollout; longer ones take the whole rollout to pickle
 _ALIGNMENT = 64  # of buffers beside a pickle
 
 _NO_PICKLE = (
@@ -187,6 +188,8 @@ class Decoder:
         reader = self._readers.get(slot)
         if reader is None:
             raise SerializationError(f"a received value has schema {slot}, which did not arrive or was refused")
+        if metadata_length > _MAX_METADATA + 8:
+            raise SerializationError(f"a received rollout has {metadata_length} bytes of metadata")
         value = reader.read(data, start + metadata_length, rows)
         if not reader.is_rollout:
             return value
@@ -198,6 +201,8 @@ def _metadata_of(rollout: Rollout) -> bytes:
     if not rollout.metadata:
         return b""
     text = json.dumps(rollout.metadata).encode()
+    if len(text) > _MAX_METADATA:
+        raise NotArrow("long metadata")
     return text + b" " * (-len(text) % 8)
 
 

@@ -127,7 +127,7 @@ class _DataReducer:
         if dtype.hasobject or not dtype.itemsize:
             return NotImplemented
         order = "F" if array.flags.fnc else "C"
-        flat = np.require(array.T if order == "F" else array, requirements="C").reshape(-1).view(np.uint8)
+        flat = np.ascontiguousarray(array.T if order == "F" else array).reshape(-1).view(np.uint8)
         plain = dtype.kind in "biufcmMSU" and dtype.isbuiltin != 2 and dtype.metadata is None
         return rebuild_array, (PickleBuffer(flat.data), dtype.str if plain else dtype, array.shape, order)
 

@@ -95,6 +95,13 @@ def test_a_rollout_arrives_with_columns_and_metadata():
     assert_same(received.metadata, rollout.metadata)
 
 
+def test_a_rollout_with_long_metadata_arrives_too():
+    rollout = Rollout(COLUMNS, {"settings": "x" * 100_000})
+    received = trip(rollout)
+    assert_same(received.columns, rollout.columns)
+    assert received.metadata == rollout.metadata
+
+
 @pytest.mark.parametrize(
     "value",
     [None, 7, 2**70, "text", b"bytes", 1j, (1, (2, "x"), {"a": [None]}), [1.5] * 1000, {3: 4}, {}, (), np.float32(1)],

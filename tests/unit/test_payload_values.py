@@ -13,7 +13,8 @@ from parl_lite.payload import Decoder, Encoder
 
 DETERMINISTIC = settings(derandomize=True, deadline=None, database=None, max_examples=150)
 
-DTYPES = "? i1 <i2 >i4 <i8 >u2 u1 <u8 <f2 >f4 <f8 g <c8 >c16 <M8[ns] M8[D] >M8[s] <m8[ms] <U3 >U2 S4 V5".split()
+DTYPES = ["?", "i1", "<i2", ">i4", "<i8", ">u2", "u1", "<u8", "<f2", ">f4", "<f8", "g", "<c8", ">c16"]
+DTYPES += ["<M8[ns]", "M8[D]", ">M8[s]", "<m8[ms]", "<U3", ">U2", "S4", "V5"]
 
 
 def numbers(dtype: str, shape: tuple[int, ...], seed: int, layout: str) -> np.ndarray:
