@@ -178,7 +178,7 @@ class MessageWriter:
         """The schema as Arrow's IPC message."""
         if len(self.schema) > MAX_SCHEMA_SIZE:
             raise NotArrow("names too long for a schema")
-        self._constant: dict[int, list[Bytes]] = {}
+        self._constant: dict[int, list[Bytes]] = {}  # by number of rows; threads may share it: each access is atomic
         self.parts(flat)  # refuses at once what Arrow cannot hold
 
     def parts(self, flat: Flattened) -> list[Bytes]:
@@ -194,8 +194,7 @@ class MessageWriter:
 
     def _constant_parts(self, leaves: Sequence[Bytes], rows: int) -> list[Bytes]:
         arrays = [
-            np.frombuffer(data, leaf.storage).reshape(rows, *leaf.shape)
-            for data, leaf in zip(leaves, self._leaves, strict=True)
+            np.ndarray((rows, *leaf.shape), leaf.storage, data) for data, leaf in zip(leaves, self._leaves, strict=True)
         ]
         batch = pa.RecordBatch.from_arrays([to_column(array) for array in arrays], schema=self._schema)
         head = _message_head(batch, len(self.schema))

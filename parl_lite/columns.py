@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -45,6 +46,7 @@ def check_dtype(dtype: np.dtype[Any]) -> None:
         raise NotArrow(f"dtype {dtype}")
 
 
+@lru_cache(maxsize=256)
 def checked_dtype(text: str) -> np.dtype[Any]:
     """Return the dtype of that name; raises NotArrow like `check_dtype`, TypeError for no dtype's name."""
     if not _DTYPE_NAME.fullmatch(text):  # np.dtype would evaluate it as Python

@@ -22,7 +22,8 @@ What goes by Arrow: dicts (with str keys), lists and tuples that hold at least o
 else in them being arrays, tensors, numpy scalars, bool, int (64 bits) and float, at most 256 of these; and a Rollout.
 Anything else, and anything that would lose something, goes by pickle: subclasses, text, objects, structured and
 big-endian arrays, the same array twice, tensors that require grad, more than 2^31 - 1 numbers in one array.
-An array keeps type, dtype, shape and values, but not its strides; it is always writable and the receiver's own.
+An array keeps type, dtype, shape and values, but not its strides; it is always writable and the receiver's own. The
+columns of a rollout are arrays of their own where they arrive, also where two were one.
 """
 
 from __future__ import annotations
@@ -162,7 +163,8 @@ class Decoder:
         except SerializationError:
             raise
         except Exception as error:  # a pickle may run any code, which may raise anything
-            hint = _IMPORT_HINT if isinstance(error, ImportError | AttributeError) else ""
+            missing = isinstance(error, ImportError) or str(error).startswith("Can't get attribute")
+            hint = _IMPORT_HINT if missing else ""
             raise SerializationError(
                 f"a received value cannot be read: {type(error).__name__}: {error}{hint}"
             ) from error
