@@ -14,8 +14,6 @@ from typing import Any
 import click
 import zmq
 
-from parl_lite.cluster.master_state import MasterState
-from parl_lite.cluster.node import Announcement, common_options, end_on_signals, end_with_parent, log_to_stderr
 from parl_lite.errors import ParlError
 from parl_lite.folders import move_in, remove_if_empty_of_life
 from parl_lite.loop import Loop
@@ -23,17 +21,24 @@ from parl_lite.settings import Settings
 from parl_lite.sockets import bind_ipc, bind_tcp, control_router
 from parl_lite.versions import own_versions
 
+from . import addresses, nodes
+from .master_state import MasterState
+from .node import Announcement, common_options, end_on_signals, end_with_parent, is_ipc, log_to_stderr
+
 _LINGER_MS = 1000
 
 
 @click.command()
 @click.option("--address", required=True, help="Where to listen: ipc://PATH or HOST:PORT.")
+@click.option("--folder", type=click.Path(path_type=Path), help="Private folder of a master that listens on HOST:PORT.")
 @common_options
-def main(address: str, parent: int | None, ready_fd: int | None) -> None:
+def main(address: str, folder: Path | None, parent: int | None, ready_fd: int | None) -> None:
     """Run a master until it is told to end."""
     log_to_stderr()
     announcement = Announcement(ready_fd)
     settings = Settings.from_environment()
+    home = _home(address, folder)
+    lock = move_in(home)
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     context.set(zmq.MAX_SOCKETS, 65535)
     router = control_router(context, settings)
@@ -43,40 +48,42 @@ def main(address: str, parent: int | None, ready_fd: int | None) -> None:
         announcement.fails(str(error))
         context.destroy(0)
         sys.exit(1)
-    code = _run(router, bound, settings, announcement, parent)
+    state = MasterState(secrets.token_hex(4), secrets.token_hex(3), own_versions(), bound, settings)
+    if not is_ipc(address):
+        nodes.register(home, "master", bound, state.cluster)
+    code = _run(router, state, settings, announcement, parent)
     context.term()
-    _clean_up(address)
+    os.close(lock)
+    remove_if_empty_of_life(home)
     sys.exit(code)
 
 
 def _run(
-    router: zmq.Socket[bytes], bound: str, settings: Settings, announcement: Announcement, parent: int | None
+    router: zmq.Socket[bytes], state: MasterState, settings: Settings, announcement: Announcement, parent: int | None
 ) -> int:
-    state = MasterState(secrets.token_hex(4), secrets.token_hex(3), own_versions(), bound, settings)
     loop = Loop(router, state, _nothing_else, settings)
     end_on_signals(loop)
     end_with_parent(loop, parent)
-    announcement.works(address=bound, cluster=state.cluster)
+    announcement.works(address=state.address, cluster=state.cluster)
     finish = loop.run()
     loop.close(_LINGER_MS)  # the last words to clients and workers still go out
     return finish.code
 
 
 def _bind(router: zmq.Socket[bytes], address: str) -> str:
-    if address.startswith("ipc://"):
-        path = address.removeprefix("ipc://")
-        move_in(Path(path).parent)
-        return bind_ipc(router, path)
-    host, _, port = address.rpartition(":")
-    return f"{host}:{bind_tcp(router, host.strip('[]'), [int(port)])}"
+    if is_ipc(address):
+        return bind_ipc(router, address.removeprefix("ipc://"))
+    host, port = addresses.split(address)
+    return addresses.join(host, bind_tcp(router, host, [port] if port else []))
 
 
-def _clean_up(address: str) -> None:
-    if address.startswith("ipc://"):
-        path = Path(address.removeprefix("ipc://"))
-        path.unlink(missing_ok=True)
-        os.closerange(3, 1024)  # the lock among them
-        remove_if_empty_of_life(path.parent)
+def _home(address: str, folder: Path | None) -> Path:
+    """Return the folder to live in: that of the socket's file, or the one given."""
+    if is_ipc(address):
+        return Path(address.removeprefix("ipc://")).parent
+    if folder is None:
+        raise click.UsageError("--folder is needed with HOST:PORT.")
+    return folder
 
 
 def _nothing_else(action: Any) -> None:

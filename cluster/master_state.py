@@ -155,7 +155,7 @@ class MasterState:
         self._stopping_until: float | None = None
         self._out: list[Action] = []
 
-    # --- the machine -----------------------------------------------------------------------------------------------------
+    # --- the machine ---------------------------------------------------------------------------------------
 
     def handle(self, event: Event, now: float) -> Sequence[Action]:
         """Take in what happened and return what to do."""
@@ -218,7 +218,7 @@ class MasterState:
     def _send(self, peer: bytes, message: object) -> None:
         self._out.append(Send(peer, message))  # type: ignore[arg-type]
 
-    # --- what peers say ---------------------------------------------------------------------------------------------------
+    # --- what peers say ------------------------------------------------------------------------------------
 
     def _received(self, peer: bytes, message: object, now: float) -> None:
         match message:
@@ -287,15 +287,17 @@ class MasterState:
         found = self.workers.get(peer) or self.clients.get(peer)
         if found is not None and found.absent_until is None:
             found.absent_until = now + self._settings.rejoin_grace
+            for client in [client for client in self.clients.values() if client.leaving]:
+                self._say_goodbye_when_done(client)
 
     def _stop(self, peer: bytes, now: float) -> None:
         self._out.append(Say("the cluster is stopped"))
-        for known in self._everybody():
-            self._send(known.peer, StopNode("the cluster was stopped"))
+        for told in dict.fromkeys([*self.workers, *self.clients, peer]):  # who asked is told, whoever it is
+            self._send(told, StopNode("the cluster was stopped"))
         self.wishes.clear()
         self._stopping_until = now + self._settings.job_grace + self._settings.rejoin_grace
 
-    # --- joining and leaving -----------------------------------------------------------------------------------------------
+    # --- joining and leaving -------------------------------------------------------------------------------
 
     def _refuses(self, peer: bytes, theirs: Versions, place: Place) -> bool:
         conflict = self.versions.conflict_with(theirs)
@@ -395,7 +397,8 @@ class MasterState:
         self._say_goodbye_when_done(client)
 
     def _say_goodbye_when_done(self, client: Client) -> None:
-        if client.leaving and not any(job.client == client.peer for job in self.jobs.values()):
+        mine = [job for job in self.jobs.values() if job.client == client.peer and job.worker.absent_until is None]
+        if client.leaving and not mine:
             self._send(client.peer, Goodbye())
             self.clients.pop(client.peer, None)
 
@@ -412,10 +415,12 @@ class MasterState:
         self._out.append(Say(f"worker {worker.place.host} is gone"))
         del self.workers[worker.peer]
         for job in reversed(list(worker.jobs.values())):
+            if job.state == "running":
+                self._remember_death(job, reason)
             self._tell_or_retry(job, reason, None)
             self._remove(job)
 
-    # --- wishes -------------------------------------------------------------------------------------------------------------
+    # --- wishes --------------------------------------------------------------------------------------------
 
     def _want(self, client: Client, message: WantJob, now: float) -> None:
         key = (client.peer, message.wish)
@@ -474,7 +479,7 @@ class MasterState:
                 wish.next_notice = now + self._settings.notice_interval
                 self._send(wish.client, WishWaits(wish.wish, self._why_waiting(wish)))
 
-    # --- jobs ----------------------------------------------------------------------------------------------------------------
+    # --- jobs ----------------------------------------------------------------------------------------------
 
     def _start(self, wish: Wish, worker: Worker) -> None:
         self._n_started += 1
@@ -586,7 +591,7 @@ class MasterState:
             {"actor": job.name, "job": job.job, "host": job.worker.place.host, "pid": job.pid, "reason": reason}
         )
 
-    # --- time -----------------------------------------------------------------------------------------------------------------
+    # --- time ----------------------------------------------------------------------------------------------
 
     def _expire(self, now: float) -> None:
         for worker in [w for w in self.workers.values() if w.absent_until is not None and now >= w.absent_until]:
@@ -608,7 +613,7 @@ class MasterState:
                     JobLost(name, nowhere, None, None, "is not known to any worker any more", False, "", ""),
                 )
 
-    # --- the report -------------------------------------------------------------------------------------------------------------
+    # --- the report ----------------------------------------------------------------------------------------
 
     def report(self, now: float) -> dict[str, object]:
         """Return the cluster as plain data: workers, jobs, waiting wishes, clients, the last deaths."""
@@ -646,6 +651,7 @@ class MasterState:
             "memory": worker.memory,
             "python": worker.versions.python,
             "version": worker.versions.package,
+            "numpy": worker.versions.numpy,
             "jobs": [
                 {
                     "job": job.job,
@@ -654,6 +660,7 @@ class MasterState:
                     "state": job.state,
                     "n_cpu": job.needs.n_cpu,
                     "gpus": list(job.gpus),
+                    "addresses": list(job.addresses),
                     "log": job.log_path,
                 }
                 for job in worker.jobs.values()

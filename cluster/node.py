@@ -1,4 +1,4 @@
-"""What master and worker share as processes: their parent, their signals, the line that says they work. Knows no protocol."""
+"""What master and worker share as processes: parent, signals, the line that says they work. Knows no protocol."""
 
 from __future__ import annotations
 
@@ -52,6 +52,11 @@ def common_options(command: Any) -> Any:
     ):
         command = option(command)
     return command
+
+
+def is_ipc(address: str) -> bool:
+    """Return whether the master listens on a file: then the cluster is embedded, and its nodes are not registered."""
+    return address.startswith("ipc://")
 
 
 def log_to_stderr() -> None:

@@ -1,4 +1,4 @@
-"""The worker's process: one machine of the cluster. One DEALER to the master, one loop, one WorkerState, the jobs as children.
+"""The worker's process: one machine of the cluster. One DEALER to the master, one WorkerState, the jobs as children.
 
 master ◀──control── DEALER ◀─▶ Loop ◀─▶ WorkerState
                                 │  ▲
@@ -20,9 +20,6 @@ import psutil
 import zmq
 
 from parl_lite import hostos
-from parl_lite.cluster.children import Children, Surroundings
-from parl_lite.cluster.node import Announcement, common_options, end_on_signals, end_with_parent, log_to_stderr
-from parl_lite.cluster.worker_state import EndChild, Joined, StartChild, WorkerState
 from parl_lite.errors import ParlError
 from parl_lite.folders import move_in, remove_if_empty_of_life
 from parl_lite.loop import Loop
@@ -30,6 +27,11 @@ from parl_lite.messages import Place
 from parl_lite.settings import Settings
 from parl_lite.sockets import control_dealer, parse_address
 from parl_lite.versions import own_versions
+
+from . import addresses, nodes
+from .children import Children, Surroundings
+from .node import Announcement, common_options, end_on_signals, end_with_parent, is_ipc, log_to_stderr
+from .worker_state import EndChild, Joined, StartChild, WorkerState
 
 _LINGER_MS = 1000
 
@@ -59,7 +61,8 @@ def main(
         settings = Settings.from_environment()
         master = parse_address(address)
         lock = move_in(folder)
-        surroundings = Surroundings(str(folder), advertise or _own_host(master), _port_range(ports), master)
+        port_range = addresses.port_range(ports) if ports is not None else None
+        surroundings = Surroundings(str(folder), advertise or _own_host(master), port_range, master)
     except (ParlError, ValueError, OSError) as error:
         announcement.fails(str(error))
         sys.exit(1)
@@ -83,6 +86,9 @@ class Worker:
         settings: Settings,
     ) -> None:
         self._announcement = announcement
+        self._surroundings = surroundings
+        self._n_cpu = n_cpu
+        self._gpus = gpus
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         log_folder = Path(surroundings.folder, "logs")
         log_folder.mkdir(mode=0o700, exist_ok=True)
@@ -114,9 +120,15 @@ class Worker:
             case EndChild():
                 self._children.end(action)
             case Joined(cluster):
-                self._announcement.works(cluster=cluster)
+                self._joined(cluster)
             case _:
                 raise AssertionError(f"unhandled: {action!r}")
+
+    def _joined(self, cluster: str) -> None:
+        master = self._surroundings.master
+        if not is_ipc(master):
+            nodes.register(Path(self._surroundings.folder), "worker", master.removeprefix("tcp://"), cluster)
+        self._announcement.works(cluster=cluster, n_cpu=self._n_cpu, gpus=self._gpus)
 
 
 def n_usable_cpus() -> int:
@@ -128,19 +140,7 @@ def n_usable_cpus() -> int:
 
 def _own_host(master: str) -> str:
     """Return the address of the interface that leads to the master, "" when the master is on this machine only."""
-    if master.startswith("ipc://"):
-        return ""
-    host, _, port = master.removeprefix("tcp://").rpartition(":")
-    return hostos.address_towards(host.strip("[]"), int(port))
-
-
-def _port_range(text: str | None) -> tuple[int, int] | None:
-    if text is None:
-        return None
-    first, dash, last = text.partition("-")
-    if not (dash and first.isdigit() and last.isdigit() and 0 < int(first) <= int(last) < 65536):
-        raise ValueError(f"--ports {text!r} is no range: write A-B, for instance 20000-20050.")
-    return int(first), int(last) + 1
+    return "" if is_ipc(master) else hostos.address_towards(*addresses.split(master))
 
 
 if __name__ == "__main__":

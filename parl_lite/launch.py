@@ -1,7 +1,7 @@
 """Starts the processes of a cluster and hears when they work. Knows their module names, never their code.
 
-A process is given a descriptor on which it writes one line of JSON: {"address": ..., "pid": ...} when it was seen working, or
-{"error": ...} when it cannot. A line that never comes, or a process that ends before, is an error too.
+A process is given a descriptor on which it writes one line of JSON: {"address": ..., "pid": ...} when it was seen to
+work, or {"error": ...} when it cannot. A line that never comes, or a process that ends before, is an error too.
 """
 
 from __future__ import annotations
@@ -13,8 +13,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from parl_lite.errors import ParlError
 
@@ -23,18 +25,20 @@ from parl_lite.errors import ParlError
 class Node:
     """A process that was started here."""
 
+    role: str
     process: subprocess.Popen[bytes]
     ready_fd: int
-    log_path: Path
+    log_path: Path | None
+    """Where its output goes; None: where ours goes."""
 
-    def await_ready(self, deadline: float) -> dict[str, str]:
+    def await_ready(self, deadline: float) -> dict[str, Any]:
         """Return what the process says once it works; raises ParlError when it does not by `deadline` (monotonic)."""
         data = b""
         try:
             while not data.endswith(b"\n"):
                 left = deadline - time.monotonic()
                 if left <= 0 or not select.select([self.ready_fd], [], [], left)[0]:
-                    raise ParlError(f"{self._name()} did not begin to work in time; its log is {self.log_path}.")
+                    raise ParlError(f"the {self.role} process did not begin to work in time{self._last_words()}.")
                 chunk = os.read(self.ready_fd, 65536)
                 if not chunk:
                     raise ParlError(self._why_it_ended())
@@ -42,7 +46,7 @@ class Node:
         finally:
             os.close(self.ready_fd)
             self.ready_fd = -1
-        said: dict[str, str] = json.loads(data)
+        said: dict[str, Any] = json.loads(data)
         if "error" in said:
             raise ParlError(said["error"])
         return said
@@ -59,23 +63,33 @@ class Node:
             self.process.kill()
             self.process.wait()
 
-    def _name(self) -> str:
-        return f"the {str(self.process.args[-1] if isinstance(self.process.args, list) else '')} process"
+    def leave_running(self) -> None:
+        """Let it live on when this process ends: it is not waited for, and subprocess shall not complain of that."""
+        self.process.returncode = 0
 
     def _why_it_ended(self) -> str:
-        code = self.process.wait()
+        return f"the {self.role} process ended with code {self.process.wait()} before it worked{self._last_words()}."
+
+    def _last_words(self) -> str:
+        """Return the last line of its log as the end of a sentence; the log itself may be gone soon."""
         try:
-            tail = self.log_path.read_text(errors="replace").strip().splitlines()[-1:]
+            lines = self.log_path.read_text(errors="replace").split("\n") if self.log_path is not None else []
         except OSError:
-            tail = []
-        return f"a process of the cluster ended with code {code} before it worked: {' '.join(tail) or self.log_path}"
+            lines = []
+        last = next((line.strip() for line in reversed(lines) if line.strip()), "")
+        return f"; its last words are: {last.rstrip('.')}" if last else ""
 
 
-def launch(module: str, arguments: Sequence[str], folder: Path, log_path: Path, *, detached: bool = True) -> Node:
-    """Start `python -m module` in a folder of ours, output to a log file, deaf to the terminal's Ctrl-C when detached."""
+def launch(
+    module: str, arguments: Sequence[str], folder: Path, log_path: Path | None, *, detached: bool = True
+) -> Node:
+    """Start `python -m module` in a folder of ours, deaf to the terminal's Ctrl-C when detached.
+
+    Its output goes to the log file; where ours goes when that is None.
+    """
     read, write = os.pipe()
     try:
-        with open(log_path, "ab") as log:
+        with nullcontext(None) if log_path is None else open(log_path, "ab") as log:
             process = subprocess.Popen(
                 [*python_command(module), *arguments, "--ready-fd", str(write)],
                 cwd=folder,
@@ -91,7 +105,7 @@ def launch(module: str, arguments: Sequence[str], folder: Path, log_path: Path, 
         raise
     finally:
         os.close(write)
-    return Node(process, read, log_path)
+    return Node(module.rpartition(".")[2], process, read, log_path)
 
 
 def python_command(module: str) -> list[str]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import random
+import socket as sockets_of_the_system
 from collections.abc import Sequence
 
 import zmq
@@ -51,7 +52,7 @@ def data_router(context: zmq.Context[zmq.Socket[bytes]], settings: Settings) -> 
 
 
 def data_dealer(context: zmq.Context[zmq.Socket[bytes]], settings: Settings) -> zmq.Socket[bytes]:
-    """Return the socket of one actor handle. Not writable means not connected: it queues for a standing connection only."""
+    """Return the socket of one actor handle, which queues only while connected: not writable means not connected."""
     dealer = context.socket(zmq.DEALER)
     dealer.set(zmq.IMMEDIATE, 1)
     dealer.set(zmq.SNDHWM, 0)
@@ -101,16 +102,31 @@ def bind_tcp(sock: zmq.Socket[bytes], host: str, ports: Sequence[int]) -> int:
 
 def port_of(sock: zmq.Socket[bytes]) -> int:
     """Return the port of the last bind or connect."""
-    return int(sock.get(zmq.LAST_ENDPOINT).decode().rstrip("\0").rpartition(":")[2])
+    return int(sock.getsockopt_string(zmq.LAST_ENDPOINT).rstrip("\0").rpartition(":")[2])
 
 
 def parse_address(text: str) -> str:
-    """Return the ZeroMQ address of what a user wrote: HOST:PORT, [V6]:PORT, tcp://... or ipc://...; raises ValueError."""
+    """Return the ZeroMQ address of what a user wrote: HOST:PORT, [V6]:PORT, tcp://... or ipc://...; raises ValueError.
+
+    A name becomes an IP address.
+    """
     if text.startswith("ipc://"):
         return text
     host, colon, port = text.removeprefix("tcp://").rpartition(":")
     if not colon or not host or not port.isdigit() or not 0 < int(port) < 65536:
         raise ValueError(f"{text!r} is not an address: write HOST:PORT, for instance 10.0.0.1:8010.")
-    if ":" in host and not host.startswith("["):
-        host = f"[{host}]"
-    return f"tcp://{host}:{port}"
+    host = ip_of(host.strip("[]"))
+    return f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}"
+
+
+def ip_of(host: str) -> str:
+    """Return the IP address of a name, IPv4 if it has one; a name that is not known is returned as it is.
+
+    Of a name that has both, as "localhost" mostly has, libzmq would take the IPv6 address, where few masters listen.
+    """
+    try:
+        found = sockets_of_the_system.getaddrinfo(host, None, type=sockets_of_the_system.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        return host
+    ordered = sorted(found, key=lambda entry: entry[0] != sockets_of_the_system.AF_INET)
+    return str(ordered[0][4][0])
