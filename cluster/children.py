@@ -4,8 +4,8 @@
     output pipe ──────────────▶ JobLog ─────────────────────────────────▶ JobPrintedHere
     first words ──────────────────────────────────────────────────────▶ JobSpoke
 
-This process is a subreaper: what a job leaves behind becomes our child. When a job dies its session is killed, and whatever carries its
-mark in the environment.
+This process is a subreaper: what a job leaves behind becomes our child. When a job dies its session is killed, and
+whatever carries its mark in the environment.
 """
 
 from __future__ import annotations
@@ -20,14 +20,16 @@ from pathlib import Path
 from typing import Any
 
 from parl_lite import hostos
-from parl_lite.cluster.job import THREAD_VARIABLES
-from parl_lite.cluster.job_log import JobLog
-from parl_lite.cluster.launchers import InterpreterLauncher, Launcher, ZygoteLauncher, launcher_environment
-from parl_lite.cluster.worker_state import EndChild, JobDied, JobPrintedHere, JobSpoke, StartChild
+from parl_lite.launch import child_environment
 from parl_lite.loop import Loop
 from parl_lite.messages import StartJob
 from parl_lite.settings import Settings
 from parl_lite.waker import Waker
+
+from . import threads
+from .job_log import JobLog
+from .launchers import InterpreterLauncher, Launcher, ZygoteLauncher
+from .worker_state import EndChild, JobDied, JobPrintedHere, JobSpoke, StartChild
 
 _READ_AT_ONCE = 64 * 1024
 MARK = "PARL_LITE_JOB"
@@ -68,8 +70,7 @@ class Children:
         self._surroundings = surroundings
         self._settings = settings
         self._children: dict[str, Child] = {}
-        self._user_threads = next((os.environ[name] for name in THREAD_VARIABLES if name in os.environ), None)
-        environment = launcher_environment(THREAD_VARIABLES)
+        environment = {**child_environment(), **threads.defaults(os.environ)}
         if use_zygote is None:
             use_zygote = hostos.LINUX
         self._adopts = hostos.adopt_orphans()
@@ -82,7 +83,7 @@ class Children:
         signal.signal(signal.SIGCHLD, lambda number, frame: self._reap_wish.wake())
         loop.watch(self._reap_wish.fileno(), self._reap_strangers)
 
-    # --- actions of the worker's machine -----------------------------------------------------------------------------------
+    # --- actions of the worker's machine -------------------------------------------------------------------
 
     def start(self, action: StartChild) -> None:
         """Ask for the process of a job."""
@@ -119,7 +120,7 @@ class Children:
         self._launcher.close()
         self._kill_leftovers()
 
-    # --- starting ------------------------------------------------------------------------------------------------------------
+    # --- starting ------------------------------------------------------------------------------------------
 
     def _open(self, job: str, log_path: str) -> tuple[Child, tuple[int, int]]:
         log = JobLog(log_path, self._settings, time.monotonic)
@@ -130,14 +131,14 @@ class Children:
         return Child(job, log, output, first_words), (output_end, first_words_end)
 
     def _request(self, order: StartJob) -> dict[str, Any]:
-        n_threads = order.needs.n_cpu if self._user_threads is None and order.needs.n_cpu > 1 else 0
+        n_threads = 0 if threads.set_by_user(os.environ) or order.needs.n_cpu == 1 else order.needs.n_cpu
         environment = {
             MARK: order.job,
             "PARL_LITE_ADDRESS": self._surroundings.master,
             "CUDA_VISIBLE_DEVICES": ",".join(order.gpus),
         }
         if n_threads:
-            environment |= {name: str(n_threads) for name in THREAD_VARIABLES}
+            environment |= {name: str(n_threads) for name in threads.VARIABLES}
         return {
             "job": order.job,
             "name": order.name,
@@ -166,7 +167,7 @@ class Children:
             self._forget(child)
             yield JobDied(job, 0, None, None, f"could not be started: {reason}", "")
 
-    # --- hearing ---------------------------------------------------------------------------------------------------------------
+    # --- hearing -------------------------------------------------------------------------------------------
 
     def _words(self, child: Child) -> Iterable[Any]:
         data = _read(child.first_words)
@@ -197,7 +198,7 @@ class Children:
         if text:
             yield JobPrintedHere(child.job, text)
 
-    # --- dying -----------------------------------------------------------------------------------------------------------------
+    # --- dying ---------------------------------------------------------------------------------------------
 
     def _died(self, child: Child) -> Iterable[Any]:
         exit_code, number = _reap(child.pid)

@@ -25,20 +25,24 @@ import zmq
 
 from parl_lite import frames, hostos, launch, remote_errors
 from parl_lite import project as projects
-from parl_lite.cluster.job_state import JobState, Request
+from parl_lite.class_code import know_sources
 from parl_lite.errors import ParlError, SerializationError
 from parl_lite.payload import Decoder, Encoder
-from parl_lite.remote import class_for_job
+from parl_lite.proxy import OWN_NAMES
+from parl_lite.remote import plain_class
 from parl_lite.settings import Settings
 from parl_lite.sockets import bind_ipc, bind_tcp, data_router
+
+from . import threads
+from .job_state import JobState, Request
 
 _DONTWAIT = int(zmq.DONTWAIT)  # plain numbers: an enum's operators would cost a microsecond each on the hot path
 _SNDMORE = int(zmq.SNDMORE)
 _LARGE_FLAG = bytes([frames.LARGE])
+_LINGER_MS = 500
 _LOOK_INTERVAL = 0.001
 """Looking for cancellations costs as much as a short call, so many short calls share one look."""
 _PEERS_BEFORE_LOOKING = 1024
-THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 
 
 @dataclass
@@ -63,6 +67,7 @@ class Job:
         self._instance: Any = None
         self._unpack_lock: int | None = None
         self._digest = ""
+        self._paths: Sequence[str] = ()
         self._actions: dict[int, Callable[[str, Any], Any]] = {
             frames.GET: self._get,
             frames.SET: self._set,
@@ -82,7 +87,7 @@ class Job:
         """Let go of the user's object, so that its finalizer runs."""
         self._instance = None
 
-    # --- receive ---------------------------------------------------------------------------------------------------------
+    # --- receive -------------------------------------------------------------------------------------------
 
     def _receive(self) -> None:
         """Wait until something is due; now and then take all that has arrived, for a cancellation may be behind it."""
@@ -103,7 +108,7 @@ class Job:
         body = router.recv(copy=False).buffer if frame[1:2] == _LARGE_FLAG else None
         self._state.arrived(peer, frame, body)
 
-    # --- call, reply -------------------------------------------------------------------------------------------------------
+    # --- call, reply ---------------------------------------------------------------------------------------
 
     def _answer(self, request: Request) -> None:
         peer = self._peers.get(request.peer) or self._new_peer(request.peer)
@@ -133,8 +138,10 @@ class Job:
         if request.refusal:
             raise ParlError(f"{self._name}.{request.name}: {request.refusal}.")
         if request.kind == frames.CALL:
-            args, kwargs = value  # type: ignore[misc]
+            args, kwargs = value
             result = getattr(self._instance, request.name)(*args, **kwargs)
+            if result is self._instance:
+                result = self._itself(request.name)
         else:
             result = self._actions[request.kind](request.name, value)
             if isinstance(result, Marker):
@@ -155,13 +162,13 @@ class Job:
             except zmq.ZMQError:
                 del self._peers[name]
 
-    # --- the actions ---------------------------------------------------------------------------------------------------------
+    # --- the actions ---------------------------------------------------------------------------------------
 
     def _get(self, name: str, _: Any) -> Any:
         value = getattr(self._instance, name)
-        if inspect.ismethod(value) or (inspect.isbuiltin(value) and getattr(value, "__self__", None) is not None):
+        if inspect.ismethod(value) or (inspect.isbuiltin(value) and not inspect.ismodule(value.__self__)):
             return Marker(frames.METHOD)
-        return value
+        return self._itself(name) if value is self._instance else value
 
     def _set(self, name: str, value: Any) -> None:
         setattr(self._instance, name, value)
@@ -171,16 +178,24 @@ class Job:
 
     def _create(self, _: str, value: Any) -> list[str]:
         """Make the instance; return the names of instance attributes that hide methods of the class."""
-        remote_class, args, kwargs = value
-        cls = class_for_job(remote_class)
-        self._instance = cls(*args, **kwargs)
+        remote, args, kwargs, sources = value
+        know_sources(sources)
+        self._instance = plain_class(remote)(*args, **kwargs)
         self._state.made = True
-        attributes = getattr(self._instance, "__dict__", {})
-        return [name for name in attributes if callable(getattr(cls, name, None))]
+        hideable = remote._methods | OWN_NAMES
+        return [name for name in getattr(self._instance, "__dict__", ()) if name in hideable]
+
+    def _itself(self, name: str) -> Any:
+        """Answer for the object when it returns itself: nothing from __enter__, where the handle knows what it means."""
+        if name != "__enter__":
+            raise SerializationError(
+                f"the result of {self._name}.{name} cannot be sent: it is the actor itself, which stays in its "
+                "process; return a value, or nothing"
+            )
 
     def _project(self, _: str, value: Any) -> Any:
         """Put the user's code on sys.path: its real folder on the user's own machine, else an unpacked copy."""
-        self._digest = value["digest"]
+        self._digest, self._paths = value["digest"], value["paths"]
         if value["in_place"] and _is_same_folder(value["root"], value["identity"]):
             projects.activate(value["root"], value["paths"])
             return None
@@ -202,7 +217,7 @@ class Job:
         if self._unpack_lock is not None:
             os.close(self._unpack_lock)
             self._unpack_lock = None
-        projects.activate(self._code_folder(), ())
+        projects.activate(self._code_folder(), self._paths)
 
     def _code_folder(self) -> str:
         if not self._digest.isalnum():
@@ -233,7 +248,7 @@ def _without_our_frames(error: BaseException) -> BaseException:
     return error.with_traceback(trace)
 
 
-# --- the process -------------------------------------------------------------------------------------------------------------
+# --- the process -------------------------------------------------------------------------------------------
 
 
 def run(request: dict[str, Any], first_words: int) -> int:
@@ -252,6 +267,8 @@ def run(request: dict[str, Any], first_words: int) -> int:
     os.write(first_words, json.dumps({"pid": os.getpid(), "addresses": addresses}).encode() + b"\n")
     os.close(first_words)
     code = _served(job)
+    router.close(_LINGER_MS)  # answers under way still leave
+    context.term()
     atexit._run_exitfuncs()
     sys.stdout.flush()
     return code
@@ -295,17 +312,7 @@ def _prepare_process(request: dict[str, Any]) -> None:
     launch.restore_environment()
     sys.argv = [""]
     if request["n_threads"]:
-        _limit_threads(request["n_threads"])
-
-
-def _limit_threads(n_threads: int) -> None:
-    """Raise (or lower) the threads of libraries that the zygote has loaded with one."""
-    import threadpoolctl
-
-    threadpoolctl.threadpool_limits(n_threads)
-    torch = sys.modules.get("torch")
-    if torch is not None:
-        torch.set_num_threads(n_threads)
+        threads.limit(request["n_threads"])
 
 
 def _asked_to_end(number: int, frame: FrameType | None) -> None:

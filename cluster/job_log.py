@@ -1,4 +1,4 @@
-"""One job's output: all of it in a file, its end in memory, and a bounded part of it on the way to the driver. Knows no process."""
+"""A job's output: all in a file, its end in memory, and a bounded part of it on the way to the driver. Knows no job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A job's side of the data path as a pure machine: what has been asked, in which order it is due. Knows no socket and no user code.
+"""A job's side of the data path, pure: what has been asked, in which order it is due. Knows no socket and no user code.
 
     empty ──PROJECT──▶ (needs code ──CODE──▶) empty with code ──CREATE──▶ made ──▶ calls, one at a time, in order of arrival
 Requests of one handle keep their order. CANCEL overtakes: a request that has not begun is answered CANCELLED when its turn comes

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
-from parl_lite.launch import child_environment, python_command
+from parl_lite.launch import python_command
 from parl_lite.loop import Loop
 
 Started = Callable[[str, int], Iterable[Any]]
@@ -149,11 +149,3 @@ class InterpreterLauncher:
 
     def close(self) -> None:
         """There is nothing to end."""
-
-
-def launcher_environment(thread_variables: Iterable[str]) -> dict[str, str]:
-    """Return the environment of zygote and jobs: one thread for numeric libraries, unless the user said otherwise."""
-    environment = child_environment()
-    for name in thread_variables:
-        environment.setdefault(name, "1")
-    return environment

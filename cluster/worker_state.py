@@ -1,7 +1,7 @@
 """The worker as a pure machine: the jobs of this machine and what its master knows of them. Knows no process, socket or clock.
 
 A job is starting (its process was asked for) ─JobSpoke─▶ running ─EndJob, Interrupted─▶ ending; JobDied ends each of them.
-An ending job is asked (SIGTERM), and after `job_grace` killed. While the master is away nothing ends: the jobs go on, and the worker
+An ending job is asked (SIGTERM), and after `job_grace` killed. While the master is away nothing ends: the jobs go on, and it
 joins again with the list of them; after `master_patience` they are ended, since nobody can own them any more.
 """
 
@@ -42,7 +42,7 @@ from parl_lite.messages import (
 )
 from parl_lite.settings import Settings
 
-# --- events -------------------------------------------------------------------------------------------------------------
+# --- events ------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class JobPrintedHere:
 
 Event = Connected | Disconnected | Received | Babbled | Woke | JobSpoke | JobDied | JobPrintedHere | Interrupted
 
-# --- actions ------------------------------------------------------------------------------------------------------------
+# --- actions -----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ class WorkerState:
         self._leaving = ""
         self._out: list[Action] = []
 
-    # --- the machine ------------------------------------------------------------------------------------------------------
+    # --- the machine ---------------------------------------------------------------------------------------
 
     def handle(self, event: Event, now: float) -> Sequence[Action]:
         """Take in what happened and return what to do."""
@@ -197,7 +197,7 @@ class WorkerState:
     def _send(self, message: object) -> None:
         self._out.append(Send(MASTER, message))  # type: ignore[arg-type]
 
-    # --- the master -------------------------------------------------------------------------------------------------------
+    # --- the master ----------------------------------------------------------------------------------------
 
     def _join(self) -> None:
         jobs = [
@@ -269,7 +269,7 @@ class WorkerState:
             for job in list(self.children):
                 self._end(job, now)
 
-    # --- the children -----------------------------------------------------------------------------------------------------
+    # --- the children --------------------------------------------------------------------------------------
 
     def _spoke(self, event: JobSpoke) -> None:
         child = self.children.get(event.job)

@@ -3,8 +3,8 @@
     worker ──request: one packet of JSON, with the descriptors of the job's output and of its first words──▶ zygote
            ◀──reply: {"job": ..., "pid": ...} or {"job": ..., "error": ...}──
 
-Single-threaded, without sockets of ZeroMQ. It forks twice, so that the job becomes a child of the worker (a subreaper), which then
-hears of its end at once, with its exit code. Jobs share the zygote's pages: a hundred do not cost a hundred times torch.
+Single-threaded, without sockets of ZeroMQ. It forks twice, so that the job becomes a child of the worker (a subreaper), which
+then hears of its end at once, with its exit code. Jobs share the zygote's pages: a hundred do not cost a hundred times torch.
 """
 
 from __future__ import annotations

@@ -12,7 +12,6 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from parl_lite.calls import Future, as_completed, get, wait
 from parl_lite.client import cluster_info, connect, disconnect
 from parl_lite.errors import (
     ActorLostError,
@@ -25,6 +24,7 @@ from parl_lite.errors import (
     SerializationError,
     VersionError,
 )
+from parl_lite.futures import Future, as_completed, get, wait
 from parl_lite.remote import remote_class
 from parl_lite.version import __version__
 

@@ -1,45 +1,40 @@
-"""The data path: one actor's socket, the futures of its calls, and waiting for them. Knows no cluster and no class of the user.
+"""The data path: the connection of one handle to one actor. Knows futures and payloads, no cluster and no class of the user.
 
-No thread stands between a caller and the socket: whoever waits for a result reads the socket, and hands out whatever else arrives.
+No thread stands between a caller and the socket: who waits for a result reads the socket, and hands out what else arrives.
 
     one thread        recv() with a time-out of `poll_slice`, lock held: as fast as the bare socket
-    several threads   each polls the socket's descriptor and its own waker, without the lock; whoever finds messages takes them all
-                      under the lock and wakes the other listeners
-    wait, as_completed, timeouts   the same as several threads, over many sockets
+    several threads   each polls the socket's descriptor and its own waker, without the lock; who finds messages takes
+                      them all under the lock and wakes the other listeners
+    wait, as_completed, time-outs   the same as several threads, over many sockets (futures.py)
 
-The descriptor of a ZeroMQ socket is edge-triggered: every access that may consume the edge takes all messages before it lets go of
-the lock. A connection that breaks makes the socket unwritable (ZMQ_IMMEDIATE), so a lost job is seen here without any message;
-the reason follows on the control path, and is waited for `loss_patience`.
+The descriptor of a ZeroMQ socket is edge-triggered: every access that may consume the edge takes all messages before it
+lets go of the lock. A connection that breaks makes the socket unwritable (ZMQ_IMMEDIATE), so a lost job is seen here
+without any message; the reason follows on the control path, and is waited for `loss_patience`.
 """
 
 from __future__ import annotations
 
 import os
-import select
 import threading
 import time
-from collections.abc import Callable, Generator, Iterable
-from concurrent.futures import CancelledError
+import weakref
+from collections.abc import Callable
 from typing import Any
 
 import zmq
 
 from parl_lite import frames, remote_errors
-from parl_lite.errors import ActorLostError, NotConnectedError, RemoteError, SerializationError
+from parl_lite.callbacks import reader
+from parl_lite.errors import ActorLostError, NotConnectedError, SerializationError
 from parl_lite.frames import HEADER
+from parl_lite.futures import CANCELLED, DONE, FAILED, PENDING, Future, wait_any
 from parl_lite.payload import Decoder, Encoder
 from parl_lite.settings import Settings
-from parl_lite.waker import Waker, of_this_thread
-
-FIRST_COMPLETED = "FIRST_COMPLETED"
-FIRST_EXCEPTION = "FIRST_EXCEPTION"
-ALL_COMPLETED = "ALL_COMPLETED"
+from parl_lite.waker import Waker
 
 _DONTWAIT = int(zmq.DONTWAIT)  # plain numbers: an enum's operators would cost a microsecond each on the hot path
 _SNDMORE = int(zmq.SNDMORE)
 _POLLOUT = int(zmq.POLLOUT)
-
-_PENDING, _DONE, _FAILED, _CANCELLED = range(4)
 
 
 class MethodMarker:
@@ -47,108 +42,6 @@ class MethodMarker:
 
 
 METHOD = MethodMarker()
-
-
-class Future:
-    """The result of a call that is under way.
-
-    Has the methods of concurrent.futures.Future, PARL's `get`, and can be awaited in asyncio. The result may be read
-    any number of times, from any thread.
-    """
-
-    __slots__ = ("__weakref__", "_callbacks", "_channel", "_request", "_state", "_value")
-
-    def __init__(self, channel: Channel) -> None:
-        self._channel = channel
-        self._state = _PENDING
-        self._value: Any = None
-        self._request = 0
-        self._callbacks: list[Callable[[Future], object]] | None = None
-
-    def result(self, timeout: float | None = None) -> Any:
-        """Return what the call returned, or raise what it raised.
-
-        Raises:
-            TimeoutError: after `timeout` seconds; the result is not lost, ask again.
-            RemoteError: the actor's code raised; also an instance of the original class where possible.
-            ActorLostError: the actor's process is gone.
-            concurrent.futures.CancelledError: the call was cancelled.
-        """
-        if self._state == _PENDING:
-            self._channel.wait_for(self, timeout)
-        if self._state == _DONE:
-            return self._value
-        if self._state == _CANCELLED:
-            raise CancelledError()
-        raise self._value
-
-    def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Return what the call raised, or None; raises TimeoutError and CancelledError like `result`."""
-        if self._state == _PENDING:
-            self._channel.wait_for(self, timeout)
-        if self._state == _CANCELLED:
-            raise CancelledError()
-        return self._value if self._state == _FAILED else None
-
-    def get(self, block: bool = True, timeout: float | None = None) -> Any:
-        """Return the result as PARL does: with block=False it must be here already, else TimeoutError."""
-        return self.result(timeout if block else 0.0)
-
-    def get_nowait(self) -> Any:
-        """Return the result if it is here, else raise TimeoutError."""
-        return self.result(0.0)
-
-    def done(self) -> bool:
-        """Return whether the call has ended, one way or another."""
-        if self._state == _PENDING:
-            self._channel.look()
-        return self._state != _PENDING
-
-    def running(self) -> bool:
-        """Return whether the call may be running now: it is the oldest of its handle without an answer."""
-        return not self.done() and self._channel.is_oldest(self)
-
-    def cancelled(self) -> bool:
-        """Return whether the call was cancelled."""
-        return self._state == _CANCELLED
-
-    def cancel(self) -> bool:
-        """Take the call back if it has not begun; return whether it is cancelled now.
-
-        Calls of one handle run in order, so a call behind an unanswered one has not begun. The actor skips it; if
-        it begins in the very moment of cancelling, it runs but its result is dropped.
-        """
-        if self.done() or self.running():
-            return self._state == _CANCELLED
-        return self._channel.cancel(self)
-
-    def add_done_callback(self, callback: Callable[[Future], object]) -> None:
-        """Call `callback(self)` when the call has ended: at once if it has, else from whichever thread sees it."""
-        if not self._channel.call_when_done(self, callback):
-            callback(self)
-
-    def __await__(self) -> Generator[Any, None, Any]:
-        """Wait in asyncio, without a thread of its own per call."""
-        import asyncio
-
-        loop = asyncio.get_running_loop()
-        arrived = loop.create_future()
-
-        def tell(_: Future) -> None:
-            loop.call_soon_threadsafe(lambda: arrived.done() or arrived.set_result(None))
-
-        self.add_done_callback(tell)
-        yield from arrived
-        return self.result(0.0)
-
-    def __repr__(self) -> str:
-        state = ("pending", "finished", "raised", "cancelled")[self._state]
-        return f"<Future {state} of {self._channel.label}>"
-
-    def _settle(self, state: int, value: Any) -> None:
-        """Set the outcome; the channel's lock is held."""
-        self._value = value
-        self._state = state  # last: readers without the lock look at it first
 
 
 class Channel:
@@ -173,6 +66,7 @@ class Channel:
         self.label = label
         self.loss: ActorLostError | None = None
         self._socket = socket
+        self.poll_slice = settings.poll_slice
         self._settings = settings
         self._trusted = trusted
         self._explain_loss = explain_loss or self._unexplained
@@ -187,8 +81,10 @@ class Channel:
         self._patience = settings.liveness_timeout  # until it stood once; then loss_patience
         self._fd = int(socket.get(zmq.FD))
         self._pid = os.getpid()
+        # not __del__: in a garbage cycle the socket's own finalizer could run first, and warn
+        weakref.finalize(self, _close_socket, socket, self._pid).atexit = False
 
-    # --- calling -----------------------------------------------------------------------------------------------------------
+    # --- calling -------------------------------------------------------------------------------------------
 
     def request(self, kind: int, name: str, value: Any, what: str) -> Future:
         """Send a request; its value is fixed now. Raises SerializationError, naming `what`, before anything is sent."""
@@ -204,7 +100,7 @@ class Channel:
             self._begin(future, frames.CALL, name, value, what)
             if not self._contended:
                 self._receive_one()
-        return future._value if future._state == _DONE else future.result()
+        return future._value if future._state == DONE else future.result()
 
     def _begin(self, future: Future, kind: int, name: str, value: Any, what: str) -> None:
         if self.loss is not None:
@@ -225,11 +121,15 @@ class Channel:
         """Ask the job to skip a call; the future is cancelled at once."""
         with self._entered():
             if self._pending.pop(future._request, None) is None:
-                return future._state == _CANCELLED
-            future._settle(_CANCELLED, None)
+                return future._state == CANCELLED
+            future.settle(CANCELLED, None)
             self._send(*frames.build(frames.CANCEL, future._request, b"", ()))
             self._after(future)
             return True
+
+    def is_busy(self) -> bool:
+        """Return whether an answer is awaited."""
+        return bool(self._pending)
 
     def is_oldest(self, future: Future) -> bool:
         """Return whether no earlier call of this handle waits for its answer."""
@@ -249,15 +149,15 @@ class Channel:
         for listener in list(self._listeners):
             listener.wake()
 
-    # --- waiting -----------------------------------------------------------------------------------------------------------
+    # --- waiting -------------------------------------------------------------------------------------------
 
     def wait_for(self, future: Future, timeout: float | None) -> None:
         """Return when the future is settled; raises TimeoutError."""
         if timeout is None:
-            while not self._contended and future._state == _PENDING:
+            while not self._contended and future._state == PENDING:
                 with self._entered():
                     self._receive_one()
-        if future._state == _PENDING and not wait_any([future], timeout):
+        if future._state == PENDING and not wait_any([future], timeout):
             raise TimeoutError(f"no result from {self.label} within {timeout} s; the call goes on, ask again")
 
     def look(self) -> None:
@@ -270,10 +170,10 @@ class Channel:
     def call_when_done(self, future: Future, callback: Callable[[Future], object]) -> bool:
         """Register a callback; False when the future is settled already."""
         with self._entered():
-            if future._state != _PENDING:
+            if future._state != PENDING:
                 return False
             future._callbacks = [*(future._callbacks or ()), callback]
-        _reader.watch(self)
+        reader.watch(self)
         return True
 
     def _receive_one(self) -> None:
@@ -292,7 +192,7 @@ class Channel:
             self._take_all()
             self._wake_listeners()
 
-    # --- under the lock ------------------------------------------------------------------------------------------------------
+    # --- under the lock ------------------------------------------------------------------------------------
 
     def _entered(self) -> threading.Lock:
         """Return the lock, to be entered; note when several threads want it, for then nobody may block inside."""
@@ -339,29 +239,28 @@ class Channel:
         state, value = self._outcome(kind, payload)
         future = self._pending.pop(request, None)
         if future is not None:
-            future._value = value
-            future._state = state  # last: readers without the lock look at it first
+            future.settle(state, value)
             if future._callbacks:
                 self._after(future)
 
     def _outcome(self, kind: int, payload: memoryview) -> tuple[int, Any]:
         try:
             if kind == frames.RESULT:
-                return _DONE, self._decoder.decode(payload)
+                return DONE, self._decoder.decode(payload)
             if kind == frames.ERROR:
                 packed: Any = self._decoder.decode(payload)
-                return _FAILED, remote_errors.unpack(packed, self.label, self._trusted)
+                return FAILED, remote_errors.unpack(packed, self.label, self._trusted)
         except SerializationError as error:
             error.args = (f"the result of {self.label} cannot be read here: {error}",)
-            return _FAILED, error
+            return FAILED, error
         if kind == frames.CANCELLED:
-            return _CANCELLED, None
-        return _DONE, METHOD if kind == frames.METHOD else kind
+            return CANCELLED, None
+        return DONE, METHOD if kind == frames.METHOD else kind
 
     def _after(self, future: Future) -> None:
         callbacks, future._callbacks = future._callbacks, None
         for callback in callbacks or ():
-            _reader.call(callback, future)
+            reader.call(callback, future)
 
     def _look_for_loss(self) -> None:
         """Fail what is under way if the job is gone; called whenever a wait found nothing."""
@@ -386,7 +285,7 @@ class Channel:
     def _fail_pending(self) -> None:
         pending, self._pending = self._pending, {}
         for future in pending.values():
-            future._settle(_FAILED, self.loss)
+            future.settle(FAILED, self.loss)
             self._after(future)
         if pending:
             self._wake_listeners()
@@ -398,7 +297,7 @@ class Channel:
     def _unexplained(self) -> ActorLostError:
         return ActorLostError(f"{self.label} is lost: the connection to its process broke.")
 
-    # --- listening from several threads -----------------------------------------------------------------------------------------
+    # --- listening from several threads --------------------------------------------------------------------
 
     def listen(self, waker: Waker) -> int:
         """Wake `waker` whenever another thread settles futures; return the descriptor to poll."""
@@ -411,158 +310,7 @@ class Channel:
         with self._entered():
             self._listeners.remove(waker)
 
-    def __del__(self) -> None:
-        if not self._socket.closed and os.getpid() == self._pid:
-            self._socket.close(0)
 
-
-def wait_any(futures: Iterable[Future], timeout: float | None) -> bool:
-    """Return True when at least one of the pending futures is settled, False after `timeout` seconds."""
-    pending = [future for future in futures if future._state == _PENDING]
-    deadline = None if timeout is None else time.monotonic() + timeout
-    channels = {id(future._channel): future._channel for future in pending}
-    waker = of_this_thread()
-    poller = select.poll()
-    poller.register(waker.fileno(), select.POLLIN)
-    listening: list[Channel] = []
-    try:
-        for channel in channels.values():
-            poller.register(channel.listen(waker), select.POLLIN)
-            listening.append(channel)
-        while True:
-            waker.clear()
-            for channel in listening:
-                channel.look()
-            if any(future._state != _PENDING for future in pending):
-                return True
-            left = listening[0]._settings.poll_slice if listening else 0.0
-            if deadline is not None:
-                left = min(left, deadline - time.monotonic())
-                if left <= 0:
-                    return False
-            poller.poll(left * 1000)
-    finally:
-        for channel in listening:
-            channel.unlisten(waker)
-
-
-def wait(
-    futures: Iterable[Future], timeout: float | None = None, return_when: str = ALL_COMPLETED
-) -> tuple[set[Future], set[Future]]:
-    """Wait for futures of any actors; return (done, not done), as concurrent.futures.wait does.
-
-    Args:
-        timeout: seconds, None for as long as it takes.
-        return_when: "ALL_COMPLETED", "FIRST_COMPLETED" or "FIRST_EXCEPTION".
-    """
-    if return_when not in (ALL_COMPLETED, FIRST_COMPLETED, FIRST_EXCEPTION):
-        raise ValueError(f"return_when is {return_when!r}: use ALL_COMPLETED, FIRST_COMPLETED or FIRST_EXCEPTION")
-    everything = set(futures)
-    deadline = None if timeout is None else time.monotonic() + timeout
-    while True:
-        done = {future for future in everything if future._state != _PENDING}
-        failed = any(future._state == _FAILED for future in done)
-        enough = done and (return_when == FIRST_COMPLETED or (return_when == FIRST_EXCEPTION and failed))
-        if enough or len(done) == len(everything):
-            return done, everything - done
-        left = None if deadline is None else max(0.0, deadline - time.monotonic())
-        if not wait_any(everything - done, left):
-            return done, everything - done
-
-
-def as_completed(futures: Iterable[Future], timeout: float | None = None) -> Iterable[Future]:
-    """Yield futures as they end; raises TimeoutError when some are left after `timeout` seconds in all."""
-    left = list(dict.fromkeys(futures))
-    n_all = len(left)
-    deadline = None if timeout is None else time.monotonic() + timeout
-    while left:
-        done = [future for future in left if future._state != _PENDING]
-        yield from done
-        left = [future for future in left if future not in set(done)] if done else left
-        if done or not left:
-            continue
-        remaining = None if deadline is None else max(0.0, deadline - time.monotonic())
-        if not wait_any(left, remaining):
-            raise TimeoutError(f"{len(left)} of {n_all} calls have not ended within {timeout} s")
-
-
-def get(futures: Any, timeout: float | None = None) -> Any:
-    """Return the result of a future, or the results of a list of futures in its order; raises like `Future.result`."""
-    if isinstance(futures, Future):
-        return futures.result(timeout)
-    deadline = None if timeout is None else time.monotonic() + timeout
-    return [future.result(None if deadline is None else max(0.0, deadline - time.monotonic())) for future in futures]
-
-
-class _Reader:
-    """One daemon thread, begun on first use, that reads the channels whose futures have callbacks, and calls them."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()  # guards _channels, _calls and the start of the thread
-        self._channels: list[Channel] = []
-        self._calls: list[tuple[Callable[[Future], object], Future]] = []
-        self._waker: Waker | None = None
-
-    def watch(self, channel: Channel) -> None:
-        """Read a channel until nothing of it is pending."""
-        with self._lock:
-            if channel not in self._channels:
-                self._channels.append(channel)
-        self._wake()
-
-    def call(self, callback: Callable[[Future], object], future: Future) -> None:
-        """Call back soon, outside all locks."""
-        with self._lock:
-            self._calls.append((callback, future))
-        self._wake()
-
-    def _wake(self) -> None:
-        with self._lock:
-            if self._waker is None:
-                self._waker = Waker()
-                threading.Thread(target=self._run, name="parl_lite-callbacks", daemon=True).start()
-        self._waker.wake()
-
-    def _run(self) -> None:
-        assert self._waker is not None
-        while True:
-            self._make_calls()
-            with self._lock:
-                channels = list(self._channels)
-            pending = [future for channel in channels for future in list(channel._pending.values())]
-            with self._lock:
-                busy = {id(future._channel) for future in pending}
-                self._channels = [c for c in self._channels if id(c) in busy or c not in channels]
-            self._wait(channels)
-
-    def _make_calls(self) -> None:
-        with self._lock:
-            calls, self._calls = self._calls, []
-        for callback, future in calls:
-            try:
-                callback(future)
-            except Exception:
-                import logging
-
-                logging.getLogger("parl_lite").exception("a done-callback of %r raised", future)
-
-    def _wait(self, channels: list[Channel]) -> None:
-        assert self._waker is not None
-        poller = select.poll()
-        poller.register(self._waker.fileno(), select.POLLIN)
-        for channel in channels:
-            poller.register(channel.listen(self._waker), select.POLLIN)
-        try:
-            self._waker.clear()
-            for channel in channels:
-                channel.look()
-            if not self._calls:
-                poller.poll(100 if channels else None)
-        finally:
-            for channel in channels:
-                channel.unlisten(self._waker)
-
-
-_reader = _Reader()
-
-__all__ = ["Channel", "Future", "RemoteError", "as_completed", "wait", "wait_any"]
+def _close_socket(socket: zmq.Socket[bytes], pid: int) -> None:
+    if not socket.closed and os.getpid() == pid:
+        socket.close(0)

@@ -68,7 +68,7 @@ class Client:
         self.place = Place(hostos.host_name(), os.getpid(), hostos.boot_id())
         self._cluster = cluster
         self._distributed_files = tuple(distributed_files)
-        self._trusted = trusted
+        self.trusted = trusted
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._context.set(zmq.MAX_SOCKETS, 65535)
         self._channels: weakref.WeakValueDictionary[str, Channel] = weakref.WeakValueDictionary()
@@ -85,7 +85,7 @@ class Client:
         self._thread = run_in_thread(self._loop, "parl_lite-client")
         self._await_joined(min(timeout, settings.liveness_timeout))
 
-    # --- what remote.py needs -----------------------------------------------------------------------------------------------
+    # --- what remote.py needs ------------------------------------------------------------------------------
 
     def want(self, name: str, needs: Needs, timeout: float) -> JobGranted:
         """Wait for a job; raises ResourceError when there is no room in `timeout` seconds, or never can be."""
@@ -121,7 +121,7 @@ class Client:
             self._loop.post(client_state.Released(grant.job))
             return ActorLostError(f"{label} is lost: the connection to its process broke.")
 
-        channel = Channel(dealer, label, self.settings, trusted=self._trusted, explain_loss=explain)
+        channel = Channel(dealer, label, self.settings, trusted=self.trusted, explain_loss=explain)
         self._channels[grant.job] = channel
         weakref.finalize(channel, self._loop.post, client_state.Released(grant.job)).atexit = False
         return channel
@@ -170,7 +170,7 @@ class Client:
         if self._cluster is not None:
             self._cluster.end()
 
-    # --- the loop's actions ---------------------------------------------------------------------------------------------------
+    # --- the loop's actions --------------------------------------------------------------------------------
 
     def _perform(self, action: Any) -> None:
         match action:
@@ -196,7 +196,7 @@ class Client:
         if mailbox is not None:
             mailbox.put(letter)
 
-    # --- joining ----------------------------------------------------------------------------------------------------------------
+    # --- joining -------------------------------------------------------------------------------------------
 
     def _await_joined(self, timeout: float) -> None:
         try:
@@ -274,7 +274,7 @@ def _why_no_answer(address: str, timeout: float) -> str:
     return f"no master answers at {address} within {timeout:g} s: {start}."
 
 
-# --- this process's client -------------------------------------------------------------------------------------------------
+# --- this process's client ---------------------------------------------------------------------------------
 
 _current: Client | None = None
 _lock = threading.Lock()  # guards _current while connect() and disconnect() run

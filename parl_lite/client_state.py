@@ -43,7 +43,7 @@ from parl_lite.messages import (
     WishWaits,
 )
 
-# --- events -------------------------------------------------------------------------------------------------------------
+# --- events ------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class Quit:
 
 Event = Connected | Disconnected | Received | Babbled | Woke | Wished | GaveUp | Released | AskedStatus | Left | Quit
 
-# --- actions ------------------------------------------------------------------------------------------------------------
+# --- actions -----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -164,7 +164,7 @@ class ClientState:
         self._asked_status = False
         self._out: list[Action] = []
 
-    # --- the machine ------------------------------------------------------------------------------------------------------
+    # --- the machine ---------------------------------------------------------------------------------------
 
     def handle(self, event: Event, now: float) -> Sequence[Action]:
         """Take in what happened and return what to do."""
@@ -220,7 +220,7 @@ class ClientState:
         if self._connected:
             self._send(message)
 
-    # --- what the user does -----------------------------------------------------------------------------------------------
+    # --- what the user does --------------------------------------------------------------------------------
 
     def _join(self) -> None:
         jobs, wishes = tuple(sorted(self.jobs)), tuple(self.wishes)
@@ -253,7 +253,7 @@ class ClientState:
         else:
             self._out.append(Finish(0, "the master is gone"))
 
-    # --- what the master says -----------------------------------------------------------------------------------------------
+    # --- what the master says ------------------------------------------------------------------------------
 
     def _received(self, message: object) -> None:
         match message:

@@ -9,7 +9,8 @@ A message is one ZeroMQ frame (a small one costs least so), and a second one for
     8       8     number of the request; answers repeat it
     16            the name (UTF-8), then the payload unless it is the next frame, see payload.py
 
-    CREATE     (class, args, kwargs)    -> RESULT names of instance attributes that hide methods, or ERROR
+    CREATE     (class, args, kwargs,    -> RESULT names of instance attributes that hide methods, ERROR
+               {file: source text})
     CALL name  (args, kwargs)           -> RESULT value, ERROR
     GET name                            -> RESULT value, METHOD, ERROR
     SET name   value                    -> RESULT None, ERROR

@@ -73,14 +73,14 @@ class Loop:
             )
             self._poller.register(self._monitor, zmq.POLLIN)
 
-    # --- for other threads ---------------------------------------------------------------------------------------------
+    # --- for other threads ---------------------------------------------------------------------------------
 
     def post(self, event: Any) -> None:
         """Hand in an event from any thread."""
         self._posted.append(event)
         self._waker.wake()
 
-    # --- for the thread that runs it -------------------------------------------------------------------------------------
+    # --- for the thread that runs it -----------------------------------------------------------------------
 
     def watch(self, fd: int, callback: Callable[[], Iterable[Any]]) -> None:
         """Call back whenever the descriptor is readable; the callback returns events."""
@@ -111,7 +111,7 @@ class Loop:
         self._socket.close(linger_ms)
         self._waker.close()
 
-    # --- events ----------------------------------------------------------------------------------------------------------
+    # --- events --------------------------------------------------------------------------------------------
 
     def _posted_events(self, readable: set[Any]) -> Iterable[Any]:
         if self._waker.fileno() in readable:
@@ -165,7 +165,7 @@ class Loop:
             if not self._deliver([peer, b""]):
                 yield PeerLost(peer)
 
-    # --- actions ---------------------------------------------------------------------------------------------------------
+    # --- actions -------------------------------------------------------------------------------------------
 
     def _handle_all(self, events: Iterable[Any]) -> None:
         for event in events:

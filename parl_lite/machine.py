@@ -6,7 +6,7 @@ A machine is handed what happened and the time, and returns what should be done:
     deadline()         -> when it wants a `Woke` event at the latest, or None
     check()            -> asserts its invariants (for tests)
 
-A `Loop` performs the actions. Peers are named by their ZeroMQ routing id; a machine with a single peer, the master, calls it MASTER.
+A `Loop` performs the actions. Peers are named by their ZeroMQ routing id; a machine whose one peer is the master calls it MASTER.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MASTER = b""
 """The one peer of a worker and of a client."""
 
 
-# --- events: what happened --------------------------------------------------------------------------------------------
+# --- events: what happened ---------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Woke:
     """The deadline came."""
 
 
-# --- actions: what to do ----------------------------------------------------------------------------------------------
+# --- actions: what to do -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -19,11 +20,12 @@ from parl_lite import hostos
 
 
 def processes_of_ours() -> dict[int, str]:
-    """Return {pid: command} of all processes of parl_lite that are descendants of this one or were orphaned by it."""
+    """Return {pid: command} of all processes of parl_lite with this process's TMPDIR: not those of other tests beside."""
     found = {}
-    for process in psutil.process_iter(["pid", "cmdline"]):
+    for process in psutil.process_iter(["pid", "cmdline", "environ"]):
         command = " ".join(process.info["cmdline"] or ())
-        if "parl_lite.cluster." in command:
+        folder = (process.info["environ"] or {}).get("TMPDIR")
+        if "parl_lite.cluster." in command and folder == os.environ.get("TMPDIR"):
             found[process.info["pid"]] = command
     return found
 

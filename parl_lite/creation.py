@@ -1,0 +1,101 @@
+"""How an actor comes to be: a free slot, the user's code, the constructor. Knows the client and its channels.
+
+client              master, worker                job
+  ──WantJob────────────▶ (slot, process)
+  ◀─JobGranted──────────
+  ──PROJECT: which folder, on which machine──────▶  this very folder: RESULT, nothing to send
+  ──CODE: the packed files, if it lacks them─────▶  unpacked, first on its sys.path
+  ──CREATE: class, arguments, source texts───────▶  the constructor runs
+  ◀─RESULT: attributes that hide methods──────────
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from importlib.machinery import ModuleSpec
+from typing import TYPE_CHECKING, Any
+
+import cloudpickle
+
+from parl_lite import client, frames
+from parl_lite import project as projects
+from parl_lite.calls import Channel
+from parl_lite.class_code import sources_of
+from parl_lite.proxy import Address, Proxy, make_proxy
+
+if TYPE_CHECKING:
+    from parl_lite.remote import RemoteClass
+
+
+def create(remote: RemoteClass, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Proxy:
+    """Create an actor and return its proxy once the constructor has run; raises what the constructor raised."""
+    here = client.current()
+    name = remote.__name__
+    grant = here.want(name, remote._options.needs(), here.timeout)
+    channel = here.open_channel(grant, name)
+    try:
+        project = _give_project(channel, here)
+        sources = _prepare_class(remote._original, project)
+        what = f"the class or an argument of {name}()"
+        hidden = channel.request(frames.CREATE, "", (remote, args, kwargs, sources), what).result()
+    except BaseException:
+        here.release(grant.job)
+        channel.close()
+        raise
+    address = Address(grant.job, channel.label, grant.place.boot_id, grant.addresses, owned=True)
+    return make_proxy(remote, channel, address, set(hidden))
+
+
+def _give_project(channel: Channel, here: client.Client) -> projects.Project | None:
+    """Let the job use the user's code; return what was shipped, None where the job uses the folder itself."""
+    root, paths = projects.find_folder()
+    place = {"root": root, "paths": list(paths), "identity": identity_of(root, here)}
+    if not here.has_distributed_files:
+        value = {**place, "digest": "", "in_place": True}
+        if channel.request(frames.PROJECT, "", value, "the project").result() is None:
+            return None
+    project = here.project()
+    value = {**place, "digest": project.digest, "in_place": project.in_place}
+    answer = channel.request(frames.PROJECT, "", value, "the project").result()
+    if answer == frames.NEED_CODE:
+        channel.request(frames.CODE, "", projects.pack(project), "the project").result()
+    return project
+
+
+def identity_of(folder: str, here: client.Client) -> list[object]:
+    """Return what is equal for two processes exactly when the path means the same folder to both."""
+    found = os.stat(folder)
+    return [here.place.boot_id, found.st_dev, found.st_ino]
+
+
+def _prepare_class(original: type, project: projects.Project | None) -> dict[str, str]:
+    """See to it that cloudpickle sends by value what the job cannot import; return the source text of that."""
+    sources: dict[str, str] = {}
+    for cls in original.__mro__:
+        name = cls.__module__
+        by_value = not _importable(name) or (project is not None and projects.travels_by_value(name, project))
+        if by_value and name != "__main__" and name in sys.modules:
+            cloudpickle.register_pickle_by_value(sys.modules[name])  # for good: arguments may be of its classes, too
+        if by_value or "<locals>" in cls.__qualname__:
+            sources |= sources_of(cls)
+    return sources
+
+
+def _importable(module_name: str) -> bool:
+    """Say whether `import module_name` in a process with our sys.path gives the module that we have under this name."""
+    module = sys.modules.get(module_name)
+    if module is None or module_name == "__main__":
+        return False
+    package = sys.modules.get(module_name.rpartition(".")[0])
+    for finder in sys.meta_path:
+        spec = finder.find_spec(module_name, getattr(package, "__path__", None))
+        if spec is not None:
+            file = getattr(module, "__file__", None)
+            return not spec.has_location or (file is not None and os.path.realpath(file) == _path_of(spec))
+    return False
+
+
+def _path_of(spec: ModuleSpec) -> str:
+    return os.path.realpath(spec.origin or "")

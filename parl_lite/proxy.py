@@ -1,0 +1,228 @@
+"""What stands for an actor in a process that calls it. Knows channels, not how an actor comes to be.
+
+What a proxy does with a name:
+
+    `futures`, `destroy`          its own, unless the class or the object has the name
+    a method of the class         a RemoteMethod, without asking the actor
+    any other name                asked from the actor: a value, or a method that only the object knows (`__getattr__`)
+    __call__, __len__, ...        (FORWARDED) if the class defines it, using it calls the actor: `actor[3]`
+    every other dunder            concerns the proxy itself: ==, hash, repr, dir, pickling; never sent, not to be set
+
+An attribute that the constructor sets, or that is set through this proxy, hides a method of the same name.
+With wait=False methods and `actor(...)` return futures; attributes and the other dunders give values all the same.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import zmq
+
+from parl_lite import client, frames, hostos
+from parl_lite.calls import METHOD, Channel
+from parl_lite.class_code import defined
+from parl_lite.errors import SerializationError
+from parl_lite.settings import Settings
+from parl_lite.sockets import data_dealer
+
+if TYPE_CHECKING:
+    from parl_lite.remote import RemoteClass
+
+FORWARDED = ("call", "len", "bool", "getitem", "setitem", "delitem", "contains", "enter", "exit")
+OWN_NAMES = frozenset(("futures", "destroy"))
+_PROBED = "_repr_", "_ipython_"
+"""So begin the names with which notebooks look how to show a thing: asked from the actor only if its class has them."""
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where an actor is, for handles that are sent to others."""
+
+    job: str
+    label: str
+    boot_id: str
+    addresses: tuple[str, ...]
+    owned: bool = False
+
+
+class RemoteMethod:
+    """A method of an actor: calling it calls the actor."""
+
+    __slots__ = ("_channel", "_name", "_wait", "_what")
+
+    def __init__(self, channel: Channel, name: str, wait: bool) -> None:
+        self._channel = channel
+        self._name = name
+        self._wait = wait
+        self._what = f"an argument of {name}"
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        future = self._channel.request(frames.CALL, self._name, (args, kwargs), self._what)
+        return future.result() if self._wait else future
+
+    def __repr__(self) -> str:
+        return f"<remote method {self._name} of {self._channel.label}>"
+
+    def __reduce__(self) -> NoReturn:
+        raise SerializationError(f"{self!r} cannot be sent: send the actor and call {self._name} there")
+
+
+class Futures:
+    """`actor.futures.method(...)`: every call returns a Future."""
+
+    __slots__ = ("_proxy",)
+
+    def __init__(self, proxy: Proxy) -> None:
+        self._proxy = proxy
+
+    def __getattr__(self, name: str) -> RemoteMethod:
+        _refuse_dunder(name)
+        return RemoteMethod(_channel(self._proxy), name, wait=False)
+
+
+class Proxy:
+    """Stands for an actor. All its own state begins with `_parl_`; other names are the actor's."""
+
+    _parl_class: RemoteClass
+    _parl_address: Address
+    _parl_hidden: set[str]
+    """Names of methods, and of our own, that attributes of the object hide."""
+    _parl_channel: Channel | None
+
+    def __getattr__(self, name: str) -> Any:
+        _refuse_dunder(name)
+        remote, channel = self._parl_class, _channel(self)
+        if name.startswith(_PROBED) and defined(remote._original, name) is None:
+            raise AttributeError(f"{remote.__name__!r} has no {name!r}")
+        if name not in self._parl_hidden:
+            if name in remote._methods:
+                method = self.__dict__[name] = RemoteMethod(channel, name, remote._options.wait)
+                return method  # the next call finds it without coming here
+            if name in OWN_NAMES:
+                return Futures(self) if name == "futures" else functools.partial(destroy, self)
+        value = channel.request(frames.GET, name, None, name).result()
+        return RemoteMethod(channel, name, remote._options.wait) if value is METHOD else value
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        _refuse_dunder(name)
+        _channel(self).request(frames.SET, name, value, f"the value of attribute {name}").result()
+        if name in self._parl_class._methods or name in OWN_NAMES:
+            self.__dict__.pop(name, None)
+            self._parl_hidden.add(name)
+
+    def __delattr__(self, name: str) -> None:
+        _refuse_dunder(name)
+        _channel(self).request(frames.DELETE, name, None, name).result()
+        self._parl_hidden.discard(name)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*dir(self._parl_class._original), *OWN_NAMES})
+
+    def __repr__(self) -> str:
+        return f"<actor {self._parl_address.label}>"
+
+    def __reduce__(self) -> Any:
+        return attach, (self._parl_class, replace(self._parl_address, owned=False), self._parl_hidden)
+
+
+def make_proxy(remote: RemoteClass, channel: Channel | None, address: Address, hidden: set[str]) -> Proxy:
+    """Return the proxy of an actor that exists; without a channel it connects when it is first used."""
+    proxy: Proxy = object.__new__(remote._proxy_class)
+    proxy.__dict__.update(_parl_class=remote, _parl_channel=channel, _parl_address=address, _parl_hidden=hidden)
+    return proxy
+
+
+def destroy(actor: Proxy) -> None:
+    """End an actor now; its calls under way fail with ActorLostError. A handle that was sent here only disconnects."""
+    address = actor._parl_address
+    if address.owned and client._current is not None:
+        client.current().release(address.job)
+    if actor._parl_channel is not None:
+        actor._parl_channel.close()
+
+
+def methods_of(original: type) -> frozenset[str]:
+    """Return the names under which objects of a class have methods: functions of any kind, no classes, no values."""
+    found = {name: inspect.getattr_static(original, name) for name in dir(original) if not _is_dunder(name)}
+    return frozenset(name for name, value in found.items() if _makes_method(value))
+
+
+def _makes_method(value: Any) -> bool:
+    indirect = classmethod, functools.partialmethod, functools.singledispatchmethod
+    return inspect.isroutine(value) and (callable(value) or isinstance(value, indirect))
+
+
+def proxy_class_for(original: type) -> type[Proxy]:
+    """Return a Proxy class with the dunders that the class defines: Python looks these up on the type."""
+    body: dict[str, Any] = {"__doc__": original.__doc__, "__module__": original.__module__}
+    for name in (f"__{short}__" for short in FORWARDED):
+        if defined(original, name) is not None:
+            body[name] = _forwarding(name)
+    if defined(original, "__iter__") is not None:
+        body["__iter__"] = None  # an iterator cannot travel, and Python must not try __getitem__ in its place
+    return type(original.__name__, (Proxy,), body)
+
+
+def _forwarding(name: str) -> Callable[..., Any]:
+    def forward(self: Proxy, *args: Any) -> Any:
+        return RemoteMethod(_channel(self), name, wait=True)(*args)
+
+    def call(self: Proxy, *args: Any, **kwargs: Any) -> Any:
+        return RemoteMethod(_channel(self), name, self._parl_class._options.wait)(*args, **kwargs)
+
+    def enter(self: Proxy) -> Any:
+        entered = forward(self)
+        return self if entered is None else entered
+
+    def leave(self: Proxy, kind: Any, error: Any, trace: Any) -> Any:
+        try:
+            return forward(self, kind, error, None)  # a traceback cannot travel
+        except SerializationError:
+            return forward(self, RuntimeError, RuntimeError(f"{kind.__name__}: {error}"), None)
+
+    special: dict[str, Callable[..., Any]] = {"__call__": call, "__enter__": enter, "__exit__": leave}
+    return special.get(name, forward)
+
+
+def _is_dunder(name: str) -> bool:
+    return name.startswith("__") and name.endswith("__")
+
+
+def _refuse_dunder(name: str) -> None:
+    if _is_dunder(name) or name.startswith("_parl_"):
+        raise AttributeError(f"{name!r} is no attribute of the actor: it concerns the proxy itself")
+
+
+# --- handles that were sent here ---------------------------------------------------------------------------
+
+_connecting = threading.Lock()  # guards _contexts and the setting of _parl_channel
+_contexts: dict[int, zmq.Context[zmq.Socket[bytes]]] = {}
+
+
+def attach(remote: RemoteClass, address: Address, hidden: set[str]) -> Proxy:
+    """Rebuild a handle that was sent here: it calls the same actor, and does not keep it alive. Named in pickles."""
+    return make_proxy(remote, None, address, hidden)
+
+
+def _channel(proxy: Proxy) -> Channel:
+    return proxy._parl_channel or _connected(proxy)
+
+
+def _connected(proxy: Proxy) -> Channel:
+    address = proxy._parl_address
+    with _connecting:
+        if proxy._parl_channel is None:
+            settings = Settings.from_environment()
+            dealer = data_dealer(_contexts.setdefault(os.getpid(), zmq.Context()), settings)
+            dealer.connect(client.nearest(address.addresses, address.boot_id, hostos.boot_id()))
+            trusted = client._current is None or client._current.trusted
+            proxy.__dict__["_parl_channel"] = Channel(dealer, address.label, settings, trusted=trusted)
+    channel = proxy._parl_channel
+    assert channel is not None
+    return channel
