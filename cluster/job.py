@@ -91,8 +91,11 @@ class Job:
 
     def _receive(self) -> None:
         """Wait until something is due; now and then take all that has arrived, for a cancellation may be behind it."""
-        if not self._state:
-            self._take_one(0)
+        while not self._state:
+            try:
+                self._take_one(0)
+            except zmq.Again:
+                continue  # nothing for a while: Python sees its signals between two waits
         if time.monotonic() < self._look_at:
             return
         try:

@@ -78,7 +78,7 @@ class Channel:
         self._last_request = 0
         self._listeners: list[Waker] = []
         self._down_since: float | None = None
-        self._patience = settings.liveness_timeout  # until it stood once; then loss_patience
+        self._has_sent = False  # until then the connection may still be on its way
         self._fd = int(socket.get(zmq.FD))
         self._pid = os.getpid()
         # not __del__: in a garbage cycle the socket's own finalizer could run first, and warn
@@ -216,6 +216,7 @@ class Channel:
                 if self.loss is not None:
                     raise self.loss from None
             else:
+                self._has_sent = True
                 return
 
     def _take_all(self) -> None:
@@ -268,7 +269,8 @@ class Channel:
             now = time.monotonic()
             if self._down_since is None:
                 self._down_since = now
-            if now - self._down_since >= self._patience:
+            patience = self._settings.loss_patience if self._has_sent else self._settings.liveness_timeout
+            if now - self._down_since >= patience:
                 self.loss = self._explain_loss()
         if self.loss is not None:
             self._fail_pending()
@@ -278,7 +280,6 @@ class Channel:
             return False
         if self._socket.get(zmq.EVENTS) & _POLLOUT:
             self._down_since = None
-            self._patience = self._settings.loss_patience
             return True
         return False
 

@@ -47,6 +47,7 @@ def data_router(context: zmq.Context[zmq.Socket[bytes]], settings: Settings) -> 
     router.set(zmq.ROUTER_MANDATORY, 1)
     router.set(zmq.SNDHWM, 0)
     router.set(zmq.RCVHWM, 0)
+    router.set(zmq.RCVTIMEO, int(settings.poll_slice * 1000))  # libzmq can swallow the interruption by a signal
     _common(router, settings)
     return router
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import functools
+import gc
 import os
 import pickle
 import threading
@@ -570,6 +571,20 @@ def test_creating_an_actor_of_an_unsendable_class_gives_its_slot_back(cluster):
     for _ in range(6):
         with pytest.raises(parl_lite.SerializationError, match=r"class or an argument of Holds\(\)"):
             Holds()
+
+
+def test_an_actor_is_released_at_once_although_it_raised(cluster):
+    gc.disable()  # no help from there
+    try:
+        for _ in range(6):
+            actor = Thing()
+            with pytest.raises(AttributeError):
+                _ = actor.missing
+            with pytest.raises(TypeError):
+                actor.increase("x")
+            del actor
+    finally:
+        gc.enable()
 
 
 def test_a_proxy_can_be_pickled_and_calls_the_same_actor(cluster):
