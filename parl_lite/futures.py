@@ -80,7 +80,10 @@ class Future:
             return self._value
         if self._state == CANCELLED:
             raise CancelledError()
-        raise self._value
+        try:
+            raise self._value
+        finally:
+            del self  # the traceback keeps this frame: with the future in it, an actor would live until the next gc
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Return what the call raised, or None; raises TimeoutError and CancelledError like `result`."""

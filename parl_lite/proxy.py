@@ -63,8 +63,9 @@ class RemoteMethod:
         self._what = f"an argument of {name}"
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        future = self._channel.request(frames.CALL, self._name, (args, kwargs), self._what)
-        return future.result() if self._wait else future
+        if self._wait:  # without a name for the future: see Future.result
+            return self._channel.request(frames.CALL, self._name, (args, kwargs), self._what).result()
+        return self._channel.request(frames.CALL, self._name, (args, kwargs), self._what)
 
     def __repr__(self) -> str:
         return f"<remote method {self._name} of {self._channel.label}>"
