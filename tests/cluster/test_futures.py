@@ -1,0 +1,172 @@
+"""Futures, waiting, and several threads on one handle."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from concurrent.futures import CancelledError, ThreadPoolExecutor
+
+import pytest
+from patients import Ledger
+
+import parl_lite
+
+
+@pytest.fixture
+def ledger(cluster):
+    return Ledger()
+
+
+def test_calls_run_in_order_and_results_are_read_in_any(ledger):
+    futures = []
+    for version in range(200):
+        ledger.futures.set_weights(version)
+        futures.append(ledger.futures.sample())
+    assert [future.result() for future in reversed(futures)] == list(reversed(range(200)))
+
+
+def test_eight_threads_share_a_handle(ledger):
+    def work(thread: int) -> None:
+        for i in range(100):
+            assert ledger.add((thread, i)) == (thread, i)
+            assert ledger.futures.add((thread, i)).result() == (thread, i)
+
+    with ThreadPoolExecutor(8) as pool:
+        for future in [pool.submit(work, thread) for thread in range(8)]:
+            future.result()
+    assert ledger.total() == 1600
+    entries = ledger.entries
+    for thread in range(8):
+        own = [i for t, i in entries if t == thread]
+        assert own == [i for i in range(100) for _ in range(2)]
+
+
+def test_a_second_thread_need_not_wait_for_the_call_of_the_first(ledger):
+    other = threading.Thread(target=ledger.sleep, args=[1.0])
+    other.start()
+    future = ledger.futures.add("second")
+    assert not future.done()
+    assert future.result(timeout=10) == "second"
+    other.join()
+
+
+def test_destroying_under_a_call_is_an_error_there_and_no_abort(cluster):
+    ledger = Ledger()
+    with ThreadPoolExecutor(1) as pool:
+        sleeping = pool.submit(ledger.sleep, 30)
+        ledger.futures.total()  # its thread is in the socket by now, or comes to it after us
+        ledger.destroy()
+        with pytest.raises(parl_lite.ActorLostError):
+            sleeping.result(timeout=10)
+
+
+def test_actors_are_created_from_several_threads_at_once(cluster):
+    with ThreadPoolExecutor(4) as pool:
+        actors = list(pool.map(lambda _: Ledger(), range(4)))
+        assert len(set(pool.map(lambda actor: actor.pid(), actors))) == 4
+
+
+def test_a_timeout_does_not_lose_the_result(ledger):
+    future = ledger.futures.sleep(0.5)
+    with pytest.raises(TimeoutError, match="the call goes on"):
+        future.result(timeout=0.05)
+    with pytest.raises(TimeoutError):
+        future.get(block=False)
+    assert future.result() == 0.5
+    assert future.get() == 0.5 and future.get_nowait() == 0.5
+
+
+def test_wait_and_as_completed_over_several_actors(cluster):
+    quick, slow = Ledger(), Ledger()
+    late, soon = slow.futures.sleep(0.5), quick.futures.add("soon")
+    done, not_done = parl_lite.wait([late, soon], return_when="FIRST_COMPLETED")
+    assert (done, not_done) == ({soon}, {late})
+    assert [future.result() for future in parl_lite.as_completed([late, soon])] == ["soon", 0.5]
+    assert parl_lite.wait([late, soon]) == ({late, soon}, set())
+    assert parl_lite.get([late, soon]) == [0.5, "soon"]
+
+
+def test_waiting_ends_at_its_timeout(ledger):
+    future = ledger.futures.sleep(0.5)
+    assert parl_lite.wait([future], timeout=0.05) == (set(), {future})
+    with pytest.raises(TimeoutError, match="1 of 1"):
+        list(parl_lite.as_completed([future], timeout=0.05))
+    assert future.result() == 0.5
+
+
+def test_wait_can_return_at_the_first_error(cluster):
+    good, bad = Ledger(), Ledger()
+    long, failing = good.futures.sleep(0.5), bad.futures.add()
+    done, not_done = parl_lite.wait([long, failing], return_when="FIRST_EXCEPTION")
+    assert (done, not_done) == ({failing}, {long})
+    assert isinstance(failing.exception(), TypeError)
+    with pytest.raises(ValueError, match="SOMETIME"):
+        parl_lite.wait([long], return_when="SOMETIME")
+
+
+def test_a_call_that_has_not_begun_can_be_cancelled(ledger):
+    running, waiting, last = ledger.futures.sleep(0.3), ledger.futures.add("never"), ledger.futures.add("last")
+    assert waiting.cancel() and waiting.cancelled()
+    assert not running.cancel() and running.running()
+    with pytest.raises(CancelledError):
+        waiting.result()
+    assert (running.result(), last.result()) == (0.3, "last")
+    assert ledger.entries == ["last"]
+
+
+def test_callbacks_come_whether_the_result_is_here_or_not(ledger):
+    results: list[object] = []
+    arrived = threading.Semaphore(0)
+
+    def note(future):
+        results.append(future.result())
+        arrived.release()
+
+    ledger.futures.sleep(0.1).add_done_callback(note)
+    settled = ledger.futures.add("at once")
+    settled.result()
+    settled.add_done_callback(note)
+    assert arrived.acquire(timeout=5) and arrived.acquire(timeout=5)
+    assert sorted(results, key=str) == [0.1, "at once"]
+
+
+def test_futures_can_be_awaited(ledger):
+    async def work():
+        return await asyncio.gather(*[ledger.futures.add(i) for i in range(5)])
+
+    assert asyncio.run(work()) == list(range(5))
+
+
+def test_a_value_is_fixed_when_the_call_is_made(ledger):
+    import numpy as np
+
+    for size in (10, 1_000_000):
+        array = np.zeros(size)
+        ledger.futures.sleep(0.05)
+        future = ledger.futures.add(array)
+        array[:] = 1
+        assert future.result().sum() == 0
+
+
+def test_a_handle_does_not_survive_fork(ledger):
+    import os
+
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            ledger.total()
+        except parl_lite.NotConnectedError:
+            os.write(write, b"told")
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    os.close(write)
+    with open(read, "rb") as pipe:
+        assert pipe.read() == b"told"
+    assert ledger.total() == 0
+
+
+def test_many_calls_under_way_need_no_reader(ledger):
+    futures = [ledger.futures.add(i) for i in range(2000)]
+    assert [future.result() for future in futures] == list(range(2000))
