@@ -18,7 +18,6 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 from parl_lite.machine import Babbled, Finish, Interrupted, PeerLost, Received, Say, Send, Woke, assert_never
 from parl_lite.messages import (
@@ -38,7 +37,6 @@ from parl_lite.messages import (
     JoinWorker,
     LeaveClient,
     LeaveWorker,
-    Needs,
     Place,
     Refused,
     ReleaseJob,
@@ -55,86 +53,13 @@ from parl_lite.messages import (
 )
 from parl_lite.settings import Settings
 
+from .records import Client, Job, Wish, Worker
+from .report import report, why_never, why_waiting
+
 Event = Received | Babbled | PeerLost | Interrupted | Woke
 Action = Send | Say | Finish
 ByWorker = JobReady | JobEnded | JobWrote | DrainWorker | LeaveWorker
 ByClient = WantJob | ForgetWish | ReleaseJob | LeaveClient
-
-
-@dataclass
-class Worker:
-    """A machine that runs jobs."""
-
-    peer: bytes
-    versions: Versions
-    place: Place
-    n_cpu: int
-    free_cpu: int
-    gpus: tuple[str, ...]
-    free_gpus: list[str]
-    memory: int
-    jobs: dict[str, Job] = field(default_factory=dict)
-    absent_until: float | None = None
-    draining: bool = False
-
-    def has_room_for(self, needs: Needs) -> bool:
-        """Return whether a job could start now."""
-        if self.absent_until is not None or self.draining:
-            return False
-        return self.free_cpu >= needs.n_cpu and len(self.free_gpus) >= needs.n_gpu
-
-    def could_ever_run(self, needs: Needs) -> bool:
-        """Return whether a job could start if nothing else ran."""
-        return self.n_cpu >= needs.n_cpu and len(self.gpus) >= needs.n_gpu
-
-
-@dataclass
-class Client:
-    """A process that calls actors."""
-
-    peer: bytes
-    place: Place
-    show_logs: bool
-    jobs: dict[str, Job] = field(default_factory=dict)
-    claims: dict[str, float] = field(default_factory=dict)
-    """Jobs it says are its own that no worker has told of yet, and how long to wait for that."""
-    absent_until: float | None = None
-    leaving: bool = False
-
-
-@dataclass
-class Job:
-    """One actor's process."""
-
-    job: str
-    name: str
-    client: bytes
-    wish: int | None
-    needs: Needs
-    gpus: tuple[str, ...]
-    worker: Worker
-    state: str = "starting"
-    pid: int = 0
-    addresses: tuple[str, ...] = ()
-    log_path: str = ""
-    claimed_until: float | None = None
-    """Ended at this time unless its client joins again and claims it."""
-
-    def place(self) -> Place:
-        """Return where its process is."""
-        return Place(self.worker.place.host, self.pid, self.worker.place.boot_id)
-
-
-@dataclass
-class Wish:
-    """A client's wish for a job, in the queue."""
-
-    client: bytes
-    wish: int
-    name: str
-    needs: Needs
-    since: float
-    next_notice: float
 
 
 class MasterState:
@@ -208,9 +133,7 @@ class MasterState:
         owned = {(job.client, job.wish) for job in self.jobs.values() if job.wish is not None and job.state != "ending"}
         assert not owned & set(self.wishes)
         assert all(wish.client in self.clients for wish in self.wishes.values())
-        assert all(
-            job.client in self.clients or job.state == "ending" or job.claimed_until for job in self.jobs.values()
-        )
+        assert all(job.client in self.clients or job.state == "ending" or job.claimed_until for job in self.jobs.values())
 
     def _everybody(self) -> list[Worker | Client]:
         return [*self.workers.values(), *self.clients.values()]
@@ -442,7 +365,7 @@ class MasterState:
         """Start jobs for wishes in order, until one has to wait."""
         while self.wishes:
             wish = next(iter(self.wishes.values()))
-            never = self._why_never(wish.needs)
+            never = why_never(wish.needs, self.workers.values())
             if never:
                 del self.wishes[wish.client, wish.wish]
                 self._send(wish.client, WishRefused(wish.wish, never))
@@ -453,31 +376,12 @@ class MasterState:
             del self.wishes[wish.client, wish.wish]
             self._start(wish, max(roomy, key=lambda worker: worker.free_cpu))
 
-    def _why_never(self, needs: Needs) -> str:
-        if not self.workers or any(worker.could_ever_run(needs) for worker in self.workers.values()):
-            return ""
-        most_cpu = max(worker.n_cpu for worker in self.workers.values())
-        most_gpu = max(len(worker.gpus) for worker in self.workers.values())
-        return (
-            f"no worker can ever run it: it needs {_amount(needs.n_cpu, 'CPU')} and {_amount(needs.n_gpu, 'GPU')} on one "
-            f"machine, and the largest of {_amount(len(self.workers), 'worker')} has {_amount(most_cpu, 'CPU')} and "
-            f"{_amount(most_gpu, 'GPU')}"
-        )
-
-    def _why_waiting(self, wish: Wish) -> str:
-        if not self.workers:
-            return "no worker has joined the cluster yet"
-        total = sum(worker.n_cpu for worker in self.workers.values())
-        free = sum(worker.free_cpu for worker in self.workers.values())
-        ahead = list(self.wishes).index((wish.client, wish.wish))
-        needs = _amount(wish.needs.n_cpu, "CPU") + (f", {_amount(wish.needs.n_gpu, 'GPU')}" if wish.needs.n_gpu else "")
-        return f"it needs {needs}; {free} of {total} CPUs are free, and {_amount(ahead, 'wish', 'wishes')} came before"
-
     def _notify(self, now: float) -> None:
-        for wish in self.wishes.values():
+        for n_before, wish in enumerate(self.wishes.values()):
             if now >= wish.next_notice:
                 wish.next_notice = now + self._settings.notice_interval
-                self._send(wish.client, WishWaits(wish.wish, self._why_waiting(wish)))
+                reason = why_waiting(wish.needs, n_before, self.workers.values())
+                self._send(wish.client, WishWaits(wish.wish, reason))
 
     # --- jobs ----------------------------------------------------------------------------------------------
 
@@ -587,17 +491,13 @@ class MasterState:
             )
 
     def _remember_death(self, job: Job, reason: str) -> None:
-        self.deaths.append(
-            {"actor": job.name, "job": job.job, "host": job.worker.place.host, "pid": job.pid, "reason": reason}
-        )
+        self.deaths.append({"actor": job.name, "job": job.job, "host": job.worker.place.host, "pid": job.pid, "reason": reason})
 
     # --- time ----------------------------------------------------------------------------------------------
 
     def _expire(self, now: float) -> None:
         for worker in [w for w in self.workers.values() if w.absent_until is not None and now >= w.absent_until]:
-            self._forget_worker(
-                worker, f"is out of reach: the connection to its worker on {worker.place.host} was lost"
-            )
+            self._forget_worker(worker, f"is out of reach: the connection to its worker on {worker.place.host} was lost")
             self._send(worker.peer, JoinAgain())  # if it was a false alarm
         for client in [c for c in self.clients.values() if c.absent_until is not None and now >= c.absent_until]:
             self._forget_client(client)
@@ -613,60 +513,12 @@ class MasterState:
                     JobLost(name, nowhere, None, None, "is not known to any worker any more", False, "", ""),
                 )
 
-    # --- the report ----------------------------------------------------------------------------------------
-
     def report(self, now: float) -> dict[str, object]:
-        """Return the cluster as plain data: workers, jobs, waiting wishes, clients, the last deaths."""
+        """Return the cluster as plain data; see report.py."""
         return {
             "cluster": self.cluster,
             "address": self.address,
             "version": self.versions.package,
-            "n_cpu": sum(worker.n_cpu for worker in self.workers.values()),
-            "free_cpu": sum(worker.free_cpu for worker in self.workers.values()),
-            "n_gpu": sum(len(worker.gpus) for worker in self.workers.values()),
-            "free_gpu": sum(len(worker.free_gpus) for worker in self.workers.values()),
-            "workers": [self._worker_report(worker) for worker in self.workers.values()],
-            "clients": [
-                {"host": client.place.host, "pid": client.place.pid, "jobs": len(client.jobs)}
-                for client in self.clients.values()
-            ],
-            "wishes": [
-                {"actor": wish.name, "waited": round(max(0.0, now - wish.since), 3), "reason": self._why_waiting(wish)}
-                for wish in list(self.wishes.values())[:100]
-            ],
-            "n_wishes": len(self.wishes),
+            **report(self.workers.values(), self.clients.values(), list(self.wishes.values()), now),
             "deaths": list(self.deaths),
         }
-
-    def _worker_report(self, worker: Worker) -> dict[str, object]:
-        return {
-            "host": worker.place.host,
-            "pid": worker.place.pid,
-            "connected": worker.absent_until is None,
-            "draining": worker.draining,
-            "n_cpu": worker.n_cpu,
-            "free_cpu": worker.free_cpu,
-            "gpus": list(worker.gpus),
-            "free_gpus": list(worker.free_gpus),
-            "memory": worker.memory,
-            "python": worker.versions.python,
-            "version": worker.versions.package,
-            "numpy": worker.versions.numpy,
-            "jobs": [
-                {
-                    "job": job.job,
-                    "actor": job.name,
-                    "pid": job.pid,
-                    "state": job.state,
-                    "n_cpu": job.needs.n_cpu,
-                    "gpus": list(job.gpus),
-                    "addresses": list(job.addresses),
-                    "log": job.log_path,
-                }
-                for job in worker.jobs.values()
-            ],
-        }
-
-
-def _amount(n: int, noun: str, plural: str = "") -> str:
-    return f"{n} {noun if n == 1 else plural or noun + 's'}"

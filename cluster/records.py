@@ -1,0 +1,83 @@
+"""What a master keeps of each worker, client, job and wish. Data with questions about itself; changed by MasterState only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from parl_lite.messages import Needs, Place, Versions
+
+
+@dataclass
+class Worker:
+    """A machine that runs jobs."""
+
+    peer: bytes
+    versions: Versions
+    place: Place
+    n_cpu: int
+    free_cpu: int
+    gpus: tuple[str, ...]
+    free_gpus: list[str]
+    memory: int
+    jobs: dict[str, Job] = field(default_factory=dict)
+    absent_until: float | None = None
+    draining: bool = False
+
+    def has_room_for(self, needs: Needs) -> bool:
+        """Return whether a job could start now."""
+        if self.absent_until is not None or self.draining:
+            return False
+        return self.free_cpu >= needs.n_cpu and len(self.free_gpus) >= needs.n_gpu
+
+    def could_ever_run(self, needs: Needs) -> bool:
+        """Return whether a job could start if nothing else ran."""
+        return self.n_cpu >= needs.n_cpu and len(self.gpus) >= needs.n_gpu
+
+
+@dataclass
+class Client:
+    """A process that calls actors."""
+
+    peer: bytes
+    place: Place
+    show_logs: bool
+    jobs: dict[str, Job] = field(default_factory=dict)
+    claims: dict[str, float] = field(default_factory=dict)
+    """Jobs it says are its own that no worker has told of yet, and how long to wait for that."""
+    absent_until: float | None = None
+    leaving: bool = False
+
+
+@dataclass
+class Job:
+    """One actor's process."""
+
+    job: str
+    name: str
+    client: bytes
+    wish: int | None
+    needs: Needs
+    gpus: tuple[str, ...]
+    worker: Worker
+    state: str = "starting"
+    pid: int = 0
+    addresses: tuple[str, ...] = ()
+    log_path: str = ""
+    claimed_until: float | None = None
+    """Ended at this time unless its client joins again and claims it."""
+
+    def place(self) -> Place:
+        """Return where its process is."""
+        return Place(self.worker.place.host, self.pid, self.worker.place.boot_id)
+
+
+@dataclass
+class Wish:
+    """A client's wish for a job, in the queue."""
+
+    client: bytes
+    wish: int
+    name: str
+    needs: Needs
+    since: float
+    next_notice: float

@@ -1,0 +1,90 @@
+"""What a master tells people: why a wish waits or never can be granted, and the cluster as plain data. Changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+
+from parl_lite.messages import Needs
+
+from .records import Client, Job, Wish, Worker
+
+_MOST_WISHES = 100
+
+
+def why_never(needs: Needs, workers: Collection[Worker]) -> str:
+    """Return why no worker of these can ever run it, or '' (also when there is none: one may yet come)."""
+    if not workers or any(worker.could_ever_run(needs) for worker in workers):
+        return ""
+    most_cpu = max(worker.n_cpu for worker in workers)
+    most_gpu = max(len(worker.gpus) for worker in workers)
+    return (
+        f"no worker can ever run it: it needs {_amount(needs.n_cpu, 'CPU')} and {_amount(needs.n_gpu, 'GPU')} on one "
+        f"machine, and the largest of {_amount(len(workers), 'worker')} has {_amount(most_cpu, 'CPU')} and "
+        f"{_amount(most_gpu, 'GPU')}"
+    )
+
+
+def why_waiting(needs: Needs, n_before: int, workers: Collection[Worker]) -> str:
+    """Return why a wish with so many others before it waits."""
+    if not workers:
+        return "no worker has joined the cluster yet"
+    total = sum(worker.n_cpu for worker in workers)
+    free = sum(worker.free_cpu for worker in workers)
+    wanted = _amount(needs.n_cpu, "CPU") + (f", {_amount(needs.n_gpu, 'GPU')}" if needs.n_gpu else "")
+    return f"it needs {wanted}; {free} of {total} CPUs are free, and {_amount(n_before, 'wish', 'wishes')} came before"
+
+
+def report(workers: Collection[Worker], clients: Iterable[Client], wishes: Sequence[Wish], now: float) -> dict[str, object]:
+    """Return the cluster as plain data: slots, workers with their jobs, clients, waiting wishes."""
+    return {
+        "n_cpu": sum(worker.n_cpu for worker in workers),
+        "free_cpu": sum(worker.free_cpu for worker in workers),
+        "n_gpu": sum(len(worker.gpus) for worker in workers),
+        "free_gpu": sum(len(worker.free_gpus) for worker in workers),
+        "workers": [_of_worker(worker) for worker in workers],
+        "clients": [{"host": client.place.host, "pid": client.place.pid, "jobs": len(client.jobs)} for client in clients],
+        "wishes": [
+            {
+                "actor": wish.name,
+                "waited": round(max(0.0, now - wish.since), 3),
+                "reason": why_waiting(wish.needs, n_before, workers),
+            }
+            for n_before, wish in enumerate(wishes[:_MOST_WISHES])
+        ],
+        "n_wishes": len(wishes),
+    }
+
+
+def _of_worker(worker: Worker) -> dict[str, object]:
+    return {
+        "host": worker.place.host,
+        "pid": worker.place.pid,
+        "connected": worker.absent_until is None,
+        "draining": worker.draining,
+        "n_cpu": worker.n_cpu,
+        "free_cpu": worker.free_cpu,
+        "gpus": list(worker.gpus),
+        "free_gpus": list(worker.free_gpus),
+        "memory": worker.memory,
+        "python": worker.versions.python,
+        "version": worker.versions.package,
+        "numpy": worker.versions.numpy,
+        "jobs": [_of_job(job) for job in worker.jobs.values()],
+    }
+
+
+def _of_job(job: Job) -> dict[str, object]:
+    return {
+        "job": job.job,
+        "actor": job.name,
+        "pid": job.pid,
+        "state": job.state,
+        "n_cpu": job.needs.n_cpu,
+        "gpus": list(job.gpus),
+        "addresses": list(job.addresses),
+        "log": job.log_path,
+    }
+
+
+def _amount(n: int, noun: str, plural: str = "") -> str:
+    return f"{n} {noun if n == 1 else plural or noun + 's'}"
