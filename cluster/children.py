@@ -63,9 +63,7 @@ class Surroundings:
 class Children:
     """All job processes of one worker."""
 
-    def __init__(
-        self, loop: Loop, surroundings: Surroundings, settings: Settings, use_zygote: bool | None = None
-    ) -> None:
+    def __init__(self, loop: Loop, surroundings: Surroundings, settings: Settings, use_zygote: bool | None = None) -> None:
         self._loop = loop
         self._surroundings = surroundings
         self._settings = settings

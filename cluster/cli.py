@@ -62,12 +62,8 @@ def main() -> None:
 
 
 @main.command()
-@click.option(
-    "--host", default=addresses.LOOPBACK, show_default=True, help="Where to listen; 0.0.0.0 for all networks."
-)
-@click.option(
-    "--port", default=str(_PORT), show_default=True, callback=checked(port_number), help="0 for any free one."
-)
+@click.option("--host", default=addresses.LOOPBACK, show_default=True, help="Where to listen; 0.0.0.0 for all networks.")
+@click.option("--port", default=str(_PORT), show_default=True, callback=checked(port_number), help="0 for any free one.")
 @offer_options
 def start(
     host: str,
@@ -272,9 +268,7 @@ def _stop(port: int | None, settings: Settings) -> None:
     if cluster is None:
         address = addresses.join(addresses.LOOPBACK, port or _PORT)
         if not somebody_listens(f"tcp://{address}"):
-            raise ParlError(
-                f"no cluster runs at port {port} of this machine: `parl-lite status` finds the one that does."
-            )
+            raise ParlError(f"no cluster runs at port {port} of this machine: `parl-lite status` finds the one that does.")
         standing.stop_stranger(address, settings)
         click.echo(f"Stopped the cluster at {address}. Next: `parl-lite start --port {port}` starts a new one.")
         return
@@ -306,9 +300,7 @@ def logs(actor: str, follow: bool) -> None:
     if not found:
         known = ", ".join(job_logs.known_names())
         there = f"there are logs of {known}" if known else "no actor has run here"
-        raise ParlError(
-            f"no log of {actor!r} on this machine ({there}): name a class or a job as `parl-lite status` does."
-        )
+        raise ParlError(f"no log of {actor!r} on this machine ({there}): name a class or a job as `parl-lite status` does.")
     if follow:
         _copy(job_logs.follow(found[0], lambda: threading.Event().wait(_FOLLOW_PAUSE)))
         return

@@ -150,7 +150,10 @@ class Job:
             if isinstance(result, Marker):
                 return result.kind, ()
         what = f"the result of {self._name}.{request.name or '__init__'}"
-        return frames.RESULT, peer.encoder.encode_parts(result, what=what)
+        try:
+            return frames.RESULT, peer.encoder.encode_parts(result, what=what)
+        except SerializationError as error:
+            raise error.with_traceback(None) from None  # it says all there is to say
 
     def _new_peer(self, name: bytes) -> Peer:
         if len(self._peers) >= _PEERS_BEFORE_LOOKING:
@@ -205,9 +208,7 @@ class Job:
         folder = self._code_folder()
         os.makedirs(os.path.dirname(folder), mode=0o700, exist_ok=True)
         self._unpack_lock = os.open(folder + ".lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-        fcntl.flock(
-            self._unpack_lock, fcntl.LOCK_EX
-        )  # one job of this machine asks for the code, the others wait for it
+        fcntl.flock(self._unpack_lock, fcntl.LOCK_EX)  # one job of this machine asks for the code, the others wait for it
         if projects.installed(folder):
             return self._use_code()
         return Marker(frames.NEED_CODE)
@@ -246,7 +247,7 @@ def _is_same_folder(path: str, identity: Sequence[object]) -> bool:
 def _without_our_frames(error: BaseException) -> BaseException:
     """Drop the frames of this file from the head of a traceback: they say nothing to the user."""
     trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None and trace.tb_frame.f_code.co_filename == __file__:
+    while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
         trace = trace.tb_next
     return error.with_traceback(trace)
 

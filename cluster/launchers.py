@@ -68,8 +68,8 @@ class ZygoteLauncher:
     def _begin(self) -> None:
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._process = subprocess.Popen(
-            python_command("parl_lite.cluster.zygote"),
-            stdin=theirs,
+            [*python_command("parl_lite.cluster.zygote"), str(os.getpid())],
+            stdin=theirs.fileno(),
             env=self._environment,
             cwd=self._folder,
             start_new_session=True,

@@ -37,6 +37,7 @@ from parl_lite.messages import (
     JoinWorker,
     LeaveClient,
     LeaveWorker,
+    Message,
     Place,
     Refused,
     ReleaseJob,
@@ -138,12 +139,12 @@ class MasterState:
     def _everybody(self) -> list[Worker | Client]:
         return [*self.workers.values(), *self.clients.values()]
 
-    def _send(self, peer: bytes, message: object) -> None:
-        self._out.append(Send(peer, message))  # type: ignore[arg-type]
+    def _send(self, peer: bytes, message: Message) -> None:
+        self._out.append(Send(peer, message))
 
     # --- what peers say ------------------------------------------------------------------------------------
 
-    def _received(self, peer: bytes, message: object, now: float) -> None:
+    def _received(self, peer: bytes, message: Message, now: float) -> None:
         match message:
             case JoinWorker():
                 self._join_worker(peer, message, now)
@@ -163,8 +164,24 @@ class MasterState:
                     self._client_says(self.clients[peer], message, now)
                 else:
                     self._send(peer, Goodbye() if isinstance(message, LeaveClient) else JoinAgain())
-            case _:
+            case (
+                Welcome()
+                | Refused()
+                | JoinAgain()
+                | StartJob()
+                | EndJob()
+                | StopNode()
+                | JobGranted()
+                | WishWaits()
+                | WishRefused()
+                | JobLost()
+                | JobPrinted()
+                | Status()
+                | Goodbye()
+            ):
                 self._babbled(peer, f"{type(message).__name__} is the master's to send")
+            case _:
+                assert_never(message)
 
     def _worker_says(self, worker: Worker, message: ByWorker, now: float) -> None:
         worker.absent_until = None  # it speaks, so its connection stands

@@ -57,9 +57,7 @@ def offer_options(command: Any) -> Any:
         click.option("--advertise", metavar="IP", help="Address of this machine that the others use."),
         click.option("--ports", metavar="A-B", callback=checked(port_range), help="Actors listen on these ports only."),
         click.option("--gpu", metavar="IDS", default="", callback=checked(gpu_ids), help="GPUs to offer, as 0,1."),
-        click.option(
-            "--n-cpu", metavar="N", callback=checked(number_of_cpus), help="Slots to offer; all cores by default."
-        ),
+        click.option("--n-cpu", metavar="N", callback=checked(number_of_cpus), help="Slots to offer; all cores by default."),
     ):
         command = option(command)
     return command

@@ -6,9 +6,12 @@ import os
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from parl_lite import folders, hostos
 from parl_lite.errors import ParlError
@@ -112,7 +115,7 @@ def stop(cluster: Cluster, settings: Settings) -> None:
             hostos.wait_for_end(node.pid, max(0.0, deadline - time.monotonic()))
     for node in sorted(cluster.nodes, key=lambda node: node.role, reverse=True):  # the workers with their jobs first
         if node.alive():
-            hostos.end_process(node.pid, settings.job_grace + 1.0)
+            _end_by_pid(node.pid, settings)
         folders.remove_if_empty_of_life(node.folder)
 
 
@@ -125,6 +128,19 @@ def stop_stranger(address: str, settings: Settings) -> None:
         if time.monotonic() > deadline:
             raise ParlError(f"the master at {address} was told to stop, and still listens: end its process by hand.")
         pause.wait(0.05)
+
+
+def _end_by_pid(pid: int, settings: Settings) -> None:
+    """Ask a node to end; kill one that does not, with all it started."""
+    try:
+        descendants = psutil.Process(pid).children(recursive=True)
+    except psutil.NoSuchProcess:
+        return
+    hostos.end_process(pid, settings.job_grace + 1.0)
+    for process in descendants:
+        with suppress(psutil.NoSuchProcess):  # also when its pid is another process's by now
+            process.kill()
+    psutil.wait_procs(descendants, _EXIT_TIME)
 
 
 def _told(address: str, settings: Settings) -> bool:

@@ -24,21 +24,36 @@ from parl_lite.machine import (
     assert_never,
 )
 from parl_lite.messages import (
+    AskStatus,
     DrainWorker,
     EndJob,
+    ForgetWish,
+    Goodbye,
     JobEnded,
+    JobGranted,
+    JobLost,
+    JobPrinted,
     JobReady,
     JobWrote,
     JoinAgain,
+    JoinClient,
     JoinWorker,
+    LeaveClient,
     LeaveWorker,
+    Message,
     Place,
     Refused,
+    ReleaseJob,
     RunningJob,
     StartJob,
+    Status,
+    StopCluster,
     StopNode,
     Versions,
+    WantJob,
     Welcome,
+    WishRefused,
+    WishWaits,
 )
 from parl_lite.settings import Settings
 
@@ -194,8 +209,8 @@ class WorkerState:
         held = [gpu for child in self.children.values() for gpu in child.order.gpus]
         assert len(held) == len(set(held))
 
-    def _send(self, message: object) -> None:
-        self._out.append(Send(MASTER, message))  # type: ignore[arg-type]
+    def _send(self, message: Message) -> None:
+        self._out.append(Send(MASTER, message))
 
     # --- the master ----------------------------------------------------------------------------------------
 
@@ -224,7 +239,7 @@ class WorkerState:
         if self._away_since is None:
             self._away_since = now
 
-    def _received(self, message: object, now: float) -> None:
+    def _received(self, message: Message, now: float) -> None:
         match message:
             case Welcome(cluster):
                 self.joined = True
@@ -240,8 +255,31 @@ class WorkerState:
                 self._leave(reason, now)
             case Refused(_, reason):
                 self._out.append(Finish(1, reason))
+            case (
+                JoinWorker()
+                | JobReady()
+                | JobEnded()
+                | JobWrote()
+                | DrainWorker()
+                | LeaveWorker()
+                | JoinClient()
+                | WantJob()
+                | ForgetWish()
+                | ReleaseJob()
+                | LeaveClient()
+                | AskStatus()
+                | StopCluster()
+                | JobGranted()
+                | WishWaits()
+                | WishRefused()
+                | JobLost()
+                | JobPrinted()
+                | Status()
+                | Goodbye()
+            ):
+                self._out.append(Say(f"the master sent {type(message).__name__}, which is not for a worker"))
             case _:
-                self._out.append(Say(f"the master sent {type(message).__name__}, which is not its to send"))
+                assert_never(message)
 
     def _start(self, order: StartJob, now: float) -> None:
         if order.job in self.children:

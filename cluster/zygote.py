@@ -19,6 +19,8 @@ import socket
 import sys
 from typing import Any
 
+from parl_lite import hostos
+
 OURS = "numpy", "parl_lite.cluster.job"
 PRELOAD_VARIABLE = "PARL_LITE_PRELOAD"
 """Modules, with commas, that jobs share besides; "torch,gymnasium" when it is not set."""
@@ -26,8 +28,9 @@ _LARGEST_REQUEST = 256 * 1024
 
 
 def main() -> None:
-    """Serve requests on the socket that is standard input, until the worker closes it."""
+    """Serve requests on the socket that is standard input, until the worker, whose pid is the argument, closes it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    hostos.die_with_parent(int(sys.argv[1]))  # at once, even in the middle of an import
     requests = socket.socket(fileno=0)
     for module in (*OURS, *os.environ.get(PRELOAD_VARIABLE, "torch,gymnasium").split(",")):
         _preload(module)

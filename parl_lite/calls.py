@@ -278,7 +278,7 @@ class Channel:
     def _connection_stands(self) -> bool:
         if self._socket.closed:
             return False
-        if self._socket.get(zmq.EVENTS) & _POLLOUT:
+        if int(self._socket.get(zmq.EVENTS)) & _POLLOUT:
             self._down_since = None
             return True
         return False

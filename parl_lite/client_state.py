@@ -23,18 +23,28 @@ from parl_lite.machine import (
 )
 from parl_lite.messages import (
     AskStatus,
+    DrainWorker,
+    EndJob,
     ForgetWish,
     Goodbye,
+    JobEnded,
     JobGranted,
     JobLost,
     JobPrinted,
+    JobReady,
+    JobWrote,
     JoinAgain,
     JoinClient,
+    JoinWorker,
     LeaveClient,
+    LeaveWorker,
+    Message,
     Place,
     Refused,
     ReleaseJob,
+    StartJob,
     Status,
+    StopCluster,
     StopNode,
     Versions,
     WantJob,
@@ -212,10 +222,10 @@ class ClientState:
         """Assert that a client that left wants nothing."""
         assert not (self._leaving and self.wishes)
 
-    def _send(self, message: object) -> None:
-        self._out.append(Send(MASTER, message))  # type: ignore[arg-type]
+    def _send(self, message: Message) -> None:
+        self._out.append(Send(MASTER, message))
 
-    def _send_if_connected(self, message: object) -> None:
+    def _send_if_connected(self, message: Message) -> None:
         """What is not sent now is part of the next join: wishes, held jobs, the question for the status."""
         if self._connected:
             self._send(message)
@@ -255,7 +265,7 @@ class ClientState:
 
     # --- what the master says ------------------------------------------------------------------------------
 
-    def _received(self, message: object) -> None:
+    def _received(self, message: Message) -> None:
         match message:
             case Welcome(cluster):
                 self.joined = True
@@ -287,8 +297,26 @@ class ClientState:
                 self._out.append(Say(reason))
             case Goodbye():
                 self._out.append(Finish(0, "left"))
+            case (
+                JoinWorker()
+                | JobReady()
+                | JobEnded()
+                | JobWrote()
+                | DrainWorker()
+                | LeaveWorker()
+                | JoinClient()
+                | WantJob()
+                | ForgetWish()
+                | ReleaseJob()
+                | LeaveClient()
+                | AskStatus()
+                | StopCluster()
+                | StartJob()
+                | EndJob()
+            ):
+                self._out.append(Say(f"the master sent {type(message).__name__}, which is not for a client"))
             case _:
-                self._out.append(Say(f"the master sent {type(message).__name__}, which is not its to send"))
+                assert_never(message)
 
     def _granted(self, grant: JobGranted) -> None:
         if self.wishes.pop(grant.wish, None) is None:

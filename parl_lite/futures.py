@@ -137,8 +137,12 @@ class Future:
         loop = asyncio.get_running_loop()
         arrived = loop.create_future()
 
+        def wake() -> None:
+            if not arrived.done():
+                arrived.set_result(None)
+
         def tell(_: Future) -> None:
-            loop.call_soon_threadsafe(lambda: arrived.done() or arrived.set_result(None))
+            loop.call_soon_threadsafe(wake)
 
         self.add_done_callback(tell)
         yield from arrived

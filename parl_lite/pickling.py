@@ -15,7 +15,7 @@ import pickle
 import sys
 from collections.abc import Callable
 from pickle import PickleBuffer
-from types import FunctionType
+from types import CodeType, FunctionType
 from typing import Any
 
 import cloudpickle
@@ -103,6 +103,11 @@ def rebuild_tensor(array: Array, dtype: str, requires_grad: bool) -> Any:
     return tensors.from_array(array, dtype).requires_grad_(requires_grad)
 
 
+def rebuild_code(make: Callable[..., CodeType], args: tuple[Any, ...], file: str) -> CodeType:
+    """Return the code with the name of its file, which cloudpickle leaves out and tracebacks show. Named in pickles."""
+    return make(*args).replace(co_filename=file)
+
+
 class _TravelsByValue(Exception):
     """A class or function was met which the receiver cannot import."""
 
@@ -170,6 +175,8 @@ class _ValuePickler(cloudpickle.Pickler):  # type: ignore[misc]
     def reducer_override(self, value: Any) -> Any:
         if isinstance(value, io.TextIOWrapper) and value not in (sys.stdout, sys.stderr):
             raise TypeError("cannot pickle an open file")  # cloudpickle would send its text as a StringIO
+        if type(value) is CodeType:
+            return rebuild_code, (*self.dispatch_table[CodeType](value), value.co_filename)
         reduced = self._data.reduce(value)
         return super().reducer_override(value) if reduced is NotImplemented else reduced
 
@@ -185,9 +192,7 @@ class _Parts:
         self.written.append(bytes(data) if type(data) is memoryview else data)
 
 
-def _dump(
-    pickler_class: type[_ReferencePickler | _ValuePickler], value: object
-) -> tuple[list[Bytes], list[memoryview]]:
+def _dump(pickler_class: type[_ReferencePickler | _ValuePickler], value: object) -> tuple[list[Bytes], list[memoryview]]:
     buffers: list[memoryview] = []
 
     def keep(buffer: PickleBuffer) -> bool:

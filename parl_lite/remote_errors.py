@@ -31,6 +31,7 @@ _PLAIN, _PICKLED, _LEFT_BEHIND = range(3)
 _NEVER_SENT = frozenset(("args", "obj", "exceptions"))
 """Attributes of Python's own exceptions: sent otherwise, or (AttributeError.obj) the whole actor."""
 _OWN_ATTRIBUTES = frozenset(("type_name", "remote_traceback", "_message", "_where"))
+_ARGS: Any = vars(BaseException)["args"]  # a class of the user's may have something else under this name
 _Group: Any = getattr(builtins, "BaseExceptionGroup", ())  # Python 3.10 has none
 
 Part = tuple[int, Any]
@@ -70,7 +71,7 @@ def _packed(error: BaseException, text: str, depth: int) -> PackedError:
     kind = _original_of(type(error))
     packed = _bare(error.type_name if again else _full_name(kind), _message_of(error), text)  # type: ignore[attr-defined]
     packed["kind"] = _kind_part(kind)
-    packed["args"] = [_part(value) for value in error.args]
+    packed["args"] = [_part(value) for value in _ARGS.__get__(error)]
     packed["attributes"] = {name: _part(value) for name, value in _attributes_of(error)}
     packed["notes"] = [str(note) for note in getattr(error, "__notes__", ())]
     if depth < _DEEPEST:
@@ -128,6 +129,8 @@ def _attributes_of(error: BaseException) -> Iterator[tuple[str, Any]]:
 
 
 def _text_of(error: BaseException) -> str:
+    if error.__traceback__ is None and error.__cause__ is None and error.__context__ is None:
+        return ""
     try:
         return "".join(traceback.format_exception(type(error), error, error.__traceback__))
     except Exception:
@@ -208,7 +211,7 @@ def _rebuild(kind: Any, args: list[Any], attributes: dict[str, Any]) -> RemoteEr
     """Make a RemoteError of an exception class without calling the class's own constructor. Named in pickles."""
     both = _both(kind)
     error = _made(both, args)
-    error.args = tuple(args)
+    _ARGS.__set__(error, tuple(args))
     for name, value in attributes.items():
         _restore(error, name, value)
     return error
@@ -239,21 +242,19 @@ def _both(kind: Any) -> type[RemoteError]:
     """Return the class of RemoteErrors that are instances of `kind` too; raises TypeError where there can be none."""
     if not issubclass(kind, Exception):
         raise TypeError(f"{kind!r} is not a class of exceptions")
-    if issubclass(kind, RemoteError):
-        return kind
     body = {
         "__module__": RemoteError.__module__,
         "__doc__": kind.__doc__,
         "__reduce__": _reduced,
         "_parl_original": kind,
     }
-    both: type[RemoteError] = type("RemoteError", (RemoteError, kind), body)
+    both: type[RemoteError] = kind if issubclass(kind, RemoteError) else type("RemoteError", (RemoteError, kind), body)
     return both
 
 
 def _reduced(error: Any) -> Any:
     """How a RemoteError is pickled, for its class has no name to find it by."""
-    args = list(error.args)
+    args = list(_ARGS.__get__(error))
     if isinstance(error, _Group):
         args = [error.message, list(error.exceptions)]
     state = {name: getattr(error, name) for name in _OWN_ATTRIBUTES}

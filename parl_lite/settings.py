@@ -55,7 +55,7 @@ class Settings:
             text = os.environ.get(name)
             if text is None:
                 continue
-            kind = type(field.default)
+            kind = int if isinstance(field.default, int) else float
             try:
                 value = kind(text)
             except ValueError:

@@ -27,7 +27,7 @@ class WireError(ValueError):
 
 def encode(message: Message) -> list[bytes]:
     """Return the two frames of a message."""
-    kind = type(message)
+    kind: type = type(message)
     schema = schema_of(kind)
     plain = _plain_form(kind)(message)
     arrays = [pa.array([value], type=field.type) for value, field in zip(plain.values(), schema, strict=True)]
