@@ -1,0 +1,74 @@
+"""Tiny deterministic environments for the tests of the learning half."""
+
+from __future__ import annotations
+
+import gymnasium
+import numpy as np
+from gymnasium.spaces import Box, Discrete
+
+
+class Counter(gymnasium.Env):
+    """The observation counts the steps of an episode; reward 1 each; the end comes after `length` steps."""
+
+    observation_space = Box(0, np.inf, (1,), np.float32)
+
+    def __init__(self, length: int, ends: str = "terminated", first_action: int = 0) -> None:
+        self.length = length
+        self.ends = ends
+        self.action_space = Discrete(2, start=first_action)
+        self.actions: list[int] = []
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.count = 0
+        return self._obs(), {}
+
+    def step(self, action):
+        self.actions.append(int(action))
+        self.count += 1
+        ended = self.count == self.length
+        return self._obs(), 1.0, ended and self.ends == "terminated", ended and self.ends == "truncated", {}
+
+    def _obs(self):
+        return np.array([self.count], dtype=np.float32)
+
+
+class Corridor(gymnasium.Env):
+    """Walk right from 0 to 4 within 20 steps: reward 1 at the end, -0.1 for every step."""
+
+    observation_space = Box(0, 1, (5,), np.float32)
+    action_space = Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.place, self.count = 0, 0
+        return self._obs(), {}
+
+    def step(self, action):
+        self.count += 1
+        self.place = max(0, self.place + (1 if action else -1))
+        arrived = self.place == 4
+        return self._obs(), float(arrived) - 0.1, arrived, not arrived and self.count == 20, {}
+
+    def _obs(self):
+        return np.eye(5, dtype=np.float32)[self.place]
+
+
+class Faulty(Counter):
+    """Raises ValueError in the method that it is told."""
+
+    def __init__(self, where: str = "") -> None:
+        if where == "constructor":
+            raise ValueError("no display")
+        self.where = where
+        super().__init__(3)
+
+    def reset(self, *, seed=None, options=None):
+        if self.where == "reset":
+            raise ValueError("no level")
+        return super().reset(seed=seed)
+
+    def step(self, action):
+        if self.where == "step":
+            raise ValueError("no floor")
+        return super().step(action)
