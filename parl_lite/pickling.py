@@ -17,6 +17,7 @@ from collections.abc import Callable
 from pickle import PickleBuffer
 from types import CodeType, FunctionType
 from typing import Any
+from weakref import WeakSet
 
 import cloudpickle
 import numpy as np
@@ -25,6 +26,9 @@ from parl_lite import tensors
 from parl_lite.errors import SerializationError
 
 Bytes = bytes | bytearray | memoryview
+_finished: WeakSet[type] = WeakSet()
+"""Classes that travel by value and exist here in full."""
+
 Array = np.ndarray[Any, Any]
 
 PROTOCOL = 5
@@ -86,10 +90,12 @@ def dumps_by_value(value: object, what: str = "the value") -> bytes:
 
     `pickle.loads` reads it. Raises SerializationError like `dump`.
     """
+    parts = _Parts()
     try:
-        return cloudpickle.dumps(value, protocol=PROTOCOL)  # type: ignore[no-any-return]
+        _ValuePickler(parts, lambda buffer: True).dump(value)
     except Exception as error:
         raise _refusal(what, error) from error
+    return b"".join(parts.written)
 
 
 def rebuild_array(data: Bytes, dtype: str | np.dtype[Any], shape: tuple[int, ...], order: Any) -> Array:
@@ -106,6 +112,18 @@ def rebuild_tensor(array: Array, dtype: str, requires_grad: bool) -> Any:
 def rebuild_code(make: Callable[..., CodeType], args: tuple[Any, ...], file: str) -> CodeType:
     """Return the code with the name of its file, which cloudpickle leaves out and tracebacks show. Named in pickles."""
     return make(*args).replace(co_filename=file)
+
+
+def finish_class(cls: type, setting: tuple[Callable[[type, Any], object], Any]) -> None:
+    """Give a class that was just made its methods; one that was here before stays as it is. Named in pickles.
+
+    cloudpickle would set them anew with every object of the class that comes back: methods with globals of their own,
+    class attributes as they are elsewhere.
+    """
+    if cls not in _finished:
+        set_state, state = setting
+        set_state(cls, state)
+        _finished.add(cls)
 
 
 class _TravelsByValue(Exception):
@@ -178,7 +196,13 @@ class _ValuePickler(cloudpickle.Pickler):  # type: ignore[misc]
         if type(value) is CodeType:
             return rebuild_code, (*self.dispatch_table[CodeType](value), value.co_filename)
         reduced = self._data.reduce(value)
-        return super().reducer_override(value) if reduced is NotImplemented else reduced
+        if reduced is NotImplemented:
+            reduced = super().reducer_override(value)
+        if isinstance(value, type) and type(reduced) is tuple and len(reduced) == 6:  # a class by value, with its state
+            _finished.add(value)
+            maker, args, state, _, _, set_state = reduced
+            return maker, args, (set_state, state), None, None, finish_class
+        return reduced
 
 
 class _Parts:

@@ -78,7 +78,7 @@ def _packed(error: BaseException, text: str, depth: int) -> PackedError:
         if isinstance(error, _Group):
             packed["args"] = [_part(error.message)]
             packed["members"] = [_packed(member, "", depth + 1) for member in error.exceptions]
-        chained = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+        chained = _chained(error)
         if chained is not None:
             packed["chained"] = _packed(chained, "", depth + 1)
             packed["explicit"] = error.__cause__ is not None
@@ -122,15 +122,20 @@ def _attributes_of(error: BaseException) -> Iterator[tuple[str, Any]]:
             yield name, value
     for cls in type(error).__mro__:
         for name, field in vars(cls).items():
-            if isinstance(field, MemberDescriptorType | GetSetDescriptorType) and not name.startswith("__"):
+            is_field = isinstance(field, MemberDescriptorType | GetSetDescriptorType)
+            if is_field and not name.startswith("__") and name not in _NEVER_SENT:
                 value = getattr(error, name, None)
-                if value is not None and name not in _NEVER_SENT:
+                if value is not None:
                     yield name, value
 
 
+def _chained(error: BaseException) -> BaseException | None:
+    return error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+
+
 def _text_of(error: BaseException) -> str:
-    if error.__traceback__ is None and error.__cause__ is None and error.__context__ is None:
-        return ""
+    if error.__traceback__ is None and _chained(error) is None:
+        return ""  # nothing beyond the message
     try:
         return "".join(traceback.format_exception(type(error), error, error.__traceback__))
     except Exception:

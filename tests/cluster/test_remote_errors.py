@@ -276,6 +276,7 @@ def test_an_error_that_passes_through_two_actors_is_still_itself(raising):
     assert error.type_name.endswith("TwoNeeded")
     assert "in of" in error.remote_traceback and "in boom" in error.remote_traceback
     assert str(error).count("in boom") == 1
+    middle.destroy()
 
 
 def test_a_remote_error_can_be_a_value(raising):

@@ -137,7 +137,7 @@ def fifo(tmp_path):
 
 
 def test_positional_keyword_and_variable_arguments_arrive(thing):
-    assert thing.same(1, *[2, 3], x=4, **{"y": 5}) == ((1, 2, 3), {"x": 4, "y": 5})
+    assert thing.same(1, *[2, 3], x=4, y=5) == ((1, 2, 3), {"x": 4, "y": 5})
     assert thing.same() == ((), {})
     assert thing.more == {"a": 1}
 
