@@ -1,7 +1,7 @@
 """A whole cluster in one process: the pure machines of a master, workers and clients, joined by links that can break.
 
-Nothing here waits: the town has its own clock, and a seeded generator picks what happens next. Messages pass through the real wire
-format. A job is a line in a worker's book, which may speak, die, or be killed.
+Nothing here waits: the town has its own clock, and a seeded generator picks what happens next. Messages pass through the real
+wire format. A job is a line in a worker's book, which may speak, die, or be killed.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Town:
         for _ in range(n_clients):
             self.add_client()
 
-    # --- the people --------------------------------------------------------------------------------------------------------
+    # --- the people ----------------------------------------------------------------------------------------
 
     def start_master(self) -> None:
         self.n_masters += 1
@@ -85,7 +85,7 @@ class Town:
     def clients(self) -> list[Node]:
         return [node for node in self.nodes.values() if isinstance(node.machine, ClientState)]
 
-    # --- what may happen -----------------------------------------------------------------------------------------------------
+    # --- what may happen -----------------------------------------------------------------------------------
 
     def step(self, faults: bool = True) -> None:
         """Let one thing happen, then check every invariant."""
@@ -204,7 +204,7 @@ class Town:
         del node.asked[job]
         self.to_node(node, worker_state.JobDied(job, 7, exit_code, number, "ended", "last words"))
 
-    # --- faults ----------------------------------------------------------------------------------------------------------------
+    # --- faults --------------------------------------------------------------------------------------------
 
     def break_a_link(self) -> None:
         node = self._one_of([node for node in self.nodes.values() if node.up])
@@ -256,7 +256,7 @@ class Town:
         del self.nodes[node.peer]
         self.gone.append(node.peer)
 
-    # --- machines and actions ---------------------------------------------------------------------------------------------------
+    # --- machines and actions ------------------------------------------------------------------------------
 
     def to_master(self, event) -> None:
         for action in self.master.handle(event, self.now):
@@ -314,7 +314,7 @@ class Town:
     def _one_of(self, things):
         return self.random.choice(things) if things else None
 
-    # --- invariants --------------------------------------------------------------------------------------------------------------
+    # --- invariants ----------------------------------------------------------------------------------------
 
     def check(self) -> None:
         """What must hold after every step."""
