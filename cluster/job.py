@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import atexit
 import faulthandler
-import fcntl
 import inspect
 import io
 import json
@@ -24,7 +23,6 @@ from typing import Any
 import zmq
 
 from parl_lite import frames, hostos, launch, remote_errors
-from parl_lite import project as projects
 from parl_lite.class_code import know_sources
 from parl_lite.errors import ParlError, SerializationError
 from parl_lite.payload import Decoder, Encoder
@@ -34,6 +32,7 @@ from parl_lite.settings import Settings
 from parl_lite.sockets import bind_ipc, bind_tcp, data_router
 
 from . import threads
+from .job_code import JobCode
 from .job_state import JobState, Request
 
 _DONTWAIT = int(zmq.DONTWAIT)  # plain numbers: an enum's operators would cost a microsecond each on the hot path
@@ -56,25 +55,21 @@ class Peer:
 class Job:
     """Serves the requests for one object."""
 
-    def __init__(self, router: zmq.Socket[bytes], name: str, folder: str, settings: Settings) -> None:
+    def __init__(self, router: zmq.Socket[bytes], name: str, code: JobCode) -> None:
         self._router = router
         self._name = name
-        self._folder = folder
-        self._settings = settings
+        self._code = code
         self._state = JobState()
         self._peers: dict[bytes, Peer] = {}
         self._look_at = 0.0
         self._instance: Any = None
-        self._unpack_lock: int | None = None
-        self._digest = ""
-        self._paths: Sequence[str] = ()
         self._actions: dict[int, Callable[[str, Any], Any]] = {
             frames.GET: self._get,
             frames.SET: self._set,
             frames.DELETE: self._delete,
             frames.CREATE: self._create,
             frames.PROJECT: self._project,
-            frames.CODE: self._code,
+            frames.CODE: self._unpack,
         }
 
     def serve(self) -> None:
@@ -200,33 +195,10 @@ class Job:
             )
 
     def _project(self, _: str, value: Any) -> Any:
-        """Put the user's code on sys.path: its real folder on the user's own machine, else an unpacked copy."""
-        self._digest, self._paths = value["digest"], value["paths"]
-        if value["in_place"] and _is_same_folder(value["root"], value["identity"]):
-            projects.activate(value["root"], value["paths"])
-            return None
-        folder = self._code_folder()
-        os.makedirs(os.path.dirname(folder), mode=0o700, exist_ok=True)
-        self._unpack_lock = os.open(folder + ".lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-        fcntl.flock(self._unpack_lock, fcntl.LOCK_EX)  # one job of this machine asks for the code, the others wait for it
-        if projects.installed(folder):
-            return self._use_code()
-        return Marker(frames.NEED_CODE)
+        return None if self._code.offered(value) else Marker(frames.NEED_CODE)
 
-    def _code(self, _: str, value: Any) -> None:
-        projects.unpack(value, self._code_folder(), limit=self._settings.max_project_size)
-        self._use_code()
-
-    def _use_code(self) -> None:
-        if self._unpack_lock is not None:
-            os.close(self._unpack_lock)
-            self._unpack_lock = None
-        projects.activate(self._code_folder(), self._paths)
-
-    def _code_folder(self) -> str:
-        if not self._digest.isalnum():
-            raise SerializationError(f"{self._digest!r} is not the name of a project.")
-        return os.path.join(self._folder, "code", self._digest)
+    def _unpack(self, _: str, value: Any) -> None:
+        self._code.unpack(value)
 
 
 @dataclass(frozen=True)
@@ -234,14 +206,6 @@ class Marker:
     """An answer without a value."""
 
     kind: int
-
-
-def _is_same_folder(path: str, identity: Sequence[object]) -> bool:
-    try:
-        found = os.stat(path)
-    except OSError:
-        return False
-    return [hostos.boot_id(), found.st_dev, found.st_ino] == list(identity)
 
 
 def _without_our_frames(error: BaseException) -> BaseException:
@@ -267,7 +231,7 @@ def run(request: dict[str, Any], first_words: int) -> int:
     except ParlError as error:
         os.write(first_words, json.dumps({"error": str(error)}).encode() + b"\n")
         return 1
-    job = Job(router, request["name"], request["folder"], settings)
+    job = Job(router, request["name"], JobCode(request["folder"], settings.max_project_size))
     os.write(first_words, json.dumps({"pid": os.getpid(), "addresses": addresses}).encode() + b"\n")
     os.close(first_words)
     code = _served(job)

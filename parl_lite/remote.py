@@ -16,6 +16,8 @@ from dataclasses import dataclass, replace
 from types import CellType
 from typing import Any, TypeVar, Union, overload
 
+import cloudpickle
+
 from parl_lite.class_code import functions_of
 from parl_lite.creation import create
 from parl_lite.messages import Needs
@@ -170,10 +172,11 @@ class RemoteClass:
         return f"<remote class {self.__module__}.{self.__qualname__}>"
 
     def __reduce__(self) -> Any:
-        place = self._original.__module__, self._original.__qualname__
-        named = _named(*place)
-        if place[0] != "__main__" and isinstance(named, RemoteClass) and named._original is self._original:
-            return _import_class, (*place, self._options)
+        module, qualname = self._original.__module__, self._original.__qualname__
+        named = _named(module, qualname)
+        by_value = module == "__main__" or module in cloudpickle.list_registry_pickle_by_value()
+        if isinstance(named, RemoteClass) and named._original is self._original and not by_value:
+            return _import_class, (module, qualname, self._options)
         return RemoteClass, (self._original, self._options)
 
 
