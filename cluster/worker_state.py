@@ -12,10 +12,12 @@ from dataclasses import dataclass
 
 from parl_lite.machine import (
     MASTER,
+    REFUSALS,
     Babbled,
     Connected,
     Disconnected,
     Finish,
+    HandshakeFailed,
     Interrupted,
     Received,
     Say,
@@ -90,7 +92,7 @@ class JobPrintedHere:
     text: str
 
 
-Event = Connected | Disconnected | Received | Babbled | Woke | JobSpoke | JobDied | JobPrintedHere | Interrupted
+Event = Connected | Disconnected | HandshakeFailed | Received | Babbled | Woke | JobSpoke | JobDied | JobPrintedHere | Interrupted
 
 # --- actions -----------------------------------------------------------------------------------------------
 
@@ -156,6 +158,8 @@ class WorkerState:
         self._memory = memory
         self._log_folder = log_folder
         self._settings = settings
+        self._n_refusals = 0
+        self._was_welcome = False
         self._away_since: float | None = None
         self._leaving = ""
         self._out: list[Action] = []
@@ -166,7 +170,10 @@ class WorkerState:
         """Take in what happened and return what to do."""
         match event:
             case Connected():
+                self._n_refusals = 0
                 self._join()
+            case HandshakeFailed():
+                self._refused()
             case Disconnected():
                 self._disconnected(now)
             case Received(_, message):
@@ -232,6 +239,13 @@ class WorkerState:
         if self._leaving:
             self._send(DrainWorker(self._leaving))
 
+    def _refused(self) -> None:
+        """Give up if this never was a worker of that master; one that was waits for its master to come back."""
+        self._n_refusals += 1
+        if self._n_refusals >= REFUSALS and not self._was_welcome:
+            reason = "the master hung up in the handshake: give its key (see `parl-lite key` there), or check the address"
+            self._out.append(Finish(1, reason))
+
     def _disconnected(self, now: float) -> None:
         if self.joined:
             self._out.append(Say("the connection to the master broke; its jobs go on, and I try to join again"))
@@ -242,7 +256,7 @@ class WorkerState:
     def _received(self, message: Message, now: float) -> None:
         match message:
             case Welcome(cluster):
-                self.joined = True
+                self.joined = self._was_welcome = True
                 self._away_since = None
                 self._out.append(Joined(cluster))
             case JoinAgain():

@@ -115,16 +115,12 @@ class Agent:
         elif kind == "agent":
             raise SerializationError(f"{path} holds a whole agent: restore it without model=")
         else:
-            raise SerializationError(
-                f"{path} is a checkpoint, but not of an agent: read it with parl_lite.checkpoint.load"
-            )
+            raise SerializationError(f"{path} is a checkpoint, but not of an agent: read it with parl_lite.checkpoint.load")
 
     def _restore_model(self, path: str | os.PathLike[str], state: Any, model: Any) -> None:
         if model is None:
             model = self._algorithm().model
-            warnings.warn(
-                f"{path} holds a model only: optimisers, counters and random streams are not restored", stacklevel=3
-            )
+            warnings.warn(f"{path} holds a model only: optimisers, counters and random streams are not restored", stacklevel=3)
         model.load_state_dict(state)
 
     def _restore_agent(self, state: dict[str, Any]) -> None:
@@ -136,9 +132,7 @@ class Agent:
 
     def _algorithm(self) -> Any:
         if getattr(self, "alg", None) is None:
-            raise ParlError(
-                f"{type(self).__name__} has no algorithm: call super().__init__(algorithm), or set self.alg"
-            )
+            raise ParlError(f"{type(self).__name__} has no algorithm: call super().__init__(algorithm), or set self.alg")
         return self.alg
 
     def _set_mode(self, training: bool) -> None:

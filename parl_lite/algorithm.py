@@ -68,7 +68,5 @@ class Algorithm:
 
     def _model(self) -> Any:
         if getattr(self, "model", None) is None:
-            raise ParlError(
-                f"{type(self).__name__} has no model: set self.model, or override get_weights and set_weights"
-            )
+            raise ParlError(f"{type(self).__name__} has no model: set self.model, or override get_weights and set_weights")
         return self.model

@@ -165,9 +165,7 @@ class MessageWriter:
     def __init__(self, value: object, flat: Flattened) -> None:
         described: list[tuple[str, Leaf]] = []
         if type(value) is Rollout:
-            described += (
-                (path, _leaf_of(array)._replace(shape=array.shape[1:])) for path, array in value.arrays.items()
-            )
+            described += ((path, _leaf_of(array)._replace(shape=array.shape[1:])) for path, array in value.arrays.items())
             tree: object = {"rollout": dict(described)}
         else:
             tree = _describe(value, (), described)
@@ -193,9 +191,7 @@ class MessageWriter:
         return parts
 
     def _constant_parts(self, leaves: Sequence[Bytes], rows: int) -> list[Bytes]:
-        arrays = [
-            np.ndarray((rows, *leaf.shape), leaf.storage, data) for data, leaf in zip(leaves, self._leaves, strict=True)
-        ]
+        arrays = [np.ndarray((rows, *leaf.shape), leaf.storage, data) for data, leaf in zip(leaves, self._leaves, strict=True)]
         batch = pa.RecordBatch.from_arrays([to_column(array) for array in arrays], schema=self._schema)
         head = _message_head(batch, len(self.schema))
         offsets, size = body_layout(self._leaves, rows)

@@ -120,9 +120,7 @@ def _plain(value: Any, place: str) -> Any:
 
 def _plain_dict(value: dict[Any, Any], place: str) -> dict[Any, Any]:
     if type(value) not in (dict, OrderedDict):
-        raise SerializationError(
-            f"{place} is a {type(value).__qualname__}, which a checkpoint cannot hold: give a dict"
-        )
+        raise SerializationError(f"{place} is a {type(value).__qualname__}, which a checkpoint cannot hold: give a dict")
     items = ((_plain(key, f"{place} key"), _plain(item, f"{place}[{key!r}]")) for key, item in value.items())
     result = type(value)(items)
     if hasattr(value, "_metadata"):  # the version of each layer in a module's state dict

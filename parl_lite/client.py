@@ -14,7 +14,6 @@ import logging
 import os
 import queue
 import secrets
-import socket as sockets_of_the_system
 import sys
 import threading
 import time
@@ -24,7 +23,7 @@ from typing import Any
 
 import zmq
 
-from parl_lite import client_state, hostos
+from parl_lite import client_state, hostos, keys, sockets
 from parl_lite import project as projects
 from parl_lite.calls import Channel
 from parl_lite.client_state import ClientState
@@ -37,8 +36,10 @@ from parl_lite.errors import (
     ResourceError,
     VersionError,
 )
+from parl_lite.listener import why_silent
 from parl_lite.loop import Loop, run_in_thread
 from parl_lite.messages import JobGranted, JobLost, JobPrinted, Needs, Place, WantJob
+from parl_lite.security import ClusterKey
 from parl_lite.settings import Settings
 from parl_lite.sockets import control_dealer, data_dealer, parse_address
 from parl_lite.versions import own_versions
@@ -55,6 +56,7 @@ class Client:
         self,
         address: str,
         *,
+        key: ClusterKey | None,
         cluster: EmbeddedCluster | None,
         distributed_files: Sequence[str],
         show_logs: bool,
@@ -63,6 +65,7 @@ class Client:
         settings: Settings,
     ) -> None:
         self.address = address
+        self.key = key
         self.timeout = timeout
         self.settings = settings
         self.place = Place(hostos.host_name(), os.getpid(), hostos.boot_id())
@@ -81,7 +84,7 @@ class Client:
         dealer = control_dealer(self._context, settings, self._identity)
         self.state = ClientState(own_versions(), self.place, show_logs)
         self._loop = Loop(dealer, self.state, self._perform, settings)
-        dealer.connect(address)
+        sockets.connect(dealer, address, key)
         self._thread = run_in_thread(self._loop, "parl_lite-client")
         self._await_joined(min(timeout, settings.liveness_timeout))
 
@@ -115,7 +118,7 @@ class Client:
         """Return the connection to a granted job; the job is released when the channel is gone."""
         label = f"{name} {grant.place.host} {grant.place.pid}"
         dealer = data_dealer(self._context, self.settings)
-        dealer.connect(self.nearest(grant.addresses, grant.place.boot_id))
+        sockets.connect(dealer, self.nearest(grant.addresses, grant.place.boot_id), self.key)
 
         def explain() -> ActorLostError:
             self._loop.post(client_state.Released(grant.job))
@@ -203,12 +206,14 @@ class Client:
             answer = self._joined.get(timeout=timeout)
         except queue.Empty:
             self._abandon()
-            raise NotConnectedError(_why_no_answer(self.address, timeout)) from None
+            raise why_silent(self.address, self.key is not None, timeout) from None
         except BaseException:
             self._abandon()
             raise
         if isinstance(answer, client_state.Rejected):
             self._abandon()
+            if answer.kind == "handshake":
+                raise why_silent(self.address, self.key is not None, timeout)
             raise VersionError(f"{answer.reason}.") if answer.kind == "version" else ParlError(f"{answer.reason}.")
 
     def _abandon(self) -> None:
@@ -260,20 +265,6 @@ def _print(printed: JobPrinted) -> None:
         pass  # the driver closed its own output
 
 
-def _why_no_answer(address: str, timeout: float) -> str:
-    start = "start one there with `parl-lite start`, or call connect() without an address for a cluster of your own"
-    if address.startswith("tcp://"):
-        host, _, port = address.removeprefix("tcp://").rpartition(":")
-        try:
-            with sockets_of_the_system.create_connection((host.strip("[]"), int(port)), timeout=2.0):
-                return (
-                    f"something listens at {address}, but it did not answer as a parl_lite master within {timeout:g} s."
-                )
-        except OSError as error:
-            return f"no master at {address} ({error}): {start}."
-    return f"no master answers at {address} within {timeout:g} s: {start}."
-
-
 # --- this process's client ---------------------------------------------------------------------------------
 
 _current: Client | None = None
@@ -298,13 +289,15 @@ def connect(
         distributed_files: globs of further files that actors on other machines need, relative to the script's folder.
         n_cpu: slots of the private cluster, all cores by default.
         gpu: GPU ids of the private cluster, none by default.
-        key: the cluster's key.
+        key: the cluster's key, as `parl-lite key` prints it; None: that of PARL_LITE_KEY or PARL_LITE_KEY_FILE, or the
+            one that a cluster of this user on this machine keeps.
         log_to_driver: whether what actors print appears here.
         allow_pickle: whether results may be pickles; False accepts arrays, numbers and text only.
         timeout: seconds to wait for the cluster here, and for a free slot when an actor is created.
 
     Raises:
         NotConnectedError: no master answers, or this process is connected already.
+        AuthenticationError: the cluster needs a key, or refuses this one.
         VersionError: this process and the master cannot work together.
     """
     global _current
@@ -320,6 +313,7 @@ def connect(
         try:
             _current = Client(
                 cluster.address if cluster is not None else parse_address(address or ""),
+                key=None if cluster is not None else keys.key_for(parse_address(address or ""), key),
                 cluster=cluster,
                 distributed_files=distributed_files,
                 show_logs=log_to_driver,

@@ -11,10 +11,12 @@ from dataclasses import dataclass
 
 from parl_lite.machine import (
     MASTER,
+    REFUSALS,
     Babbled,
     Connected,
     Disconnected,
     Finish,
+    HandshakeFailed,
     Received,
     Say,
     Send,
@@ -92,7 +94,20 @@ class Quit:
     """Nobody waits for a goodbye any more."""
 
 
-Event = Connected | Disconnected | Received | Babbled | Woke | Wished | GaveUp | Released | AskedStatus | Left | Quit
+Event = (
+    Connected
+    | Disconnected
+    | HandshakeFailed
+    | Received
+    | Babbled
+    | Woke
+    | Wished
+    | GaveUp
+    | Released
+    | AskedStatus
+    | Left
+    | Quit
+)
 
 # --- actions -----------------------------------------------------------------------------------------------
 
@@ -165,6 +180,7 @@ class ClientState:
     def __init__(self, versions: Versions, place: Place, show_logs: bool) -> None:
         self.joined = False
         self._connected = False
+        self._n_refusals = 0
         self.wishes: dict[int, WantJob] = {}
         self.jobs: set[str] = set()
         self._versions = versions
@@ -180,7 +196,12 @@ class ClientState:
         """Take in what happened and return what to do."""
         match event:
             case Connected():
+                self._n_refusals = 0
                 self._join()
+            case HandshakeFailed():
+                self._n_refusals += 1
+                if self._n_refusals == REFUSALS:
+                    self._out.append(Rejected("handshake", "the handshake failed"))
             case Disconnected():
                 self.joined = self._connected = False
                 if self._leaving:

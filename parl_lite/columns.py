@@ -29,8 +29,7 @@ MAX_CHILD_VALUES = 2**31 - 1
 DTYPE_KEY = b"parl_lite.dtype"
 
 _VALUE_TYPES: dict[np.dtype[Any], pa.DataType] = {
-    np.dtype(name): pa.from_numpy_dtype(name)
-    for name in ("i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8")
+    np.dtype(name): pa.from_numpy_dtype(name) for name in ("i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8")
 }
 
 _DTYPE_NAME = re.compile(r"[<>|=]?[A-Za-z?][0-9]{0,2}(\[[0-9A-Za-z/]{1,12}\])?")

@@ -56,11 +56,7 @@ class RemoteError(ParlError):
         if self._message is None:
             return super().__str__()
         head = f"{self.type_name}: {self._message}"
-        return (
-            f"{head}\n--- remote traceback ({self._where}) ---\n{self.remote_traceback}"
-            if self.remote_traceback
-            else head
-        )
+        return f"{head}\n--- remote traceback ({self._where}) ---\n{self.remote_traceback}" if self.remote_traceback else head
 
 
 class ActorLostError(ParlError):

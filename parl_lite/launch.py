@@ -80,9 +80,7 @@ class Node:
         return f"; its last words are: {last.rstrip('.')}" if last else ""
 
 
-def launch(
-    module: str, arguments: Sequence[str], folder: Path, log_path: Path | None, *, detached: bool = True
-) -> Node:
+def launch(module: str, arguments: Sequence[str], folder: Path, log_path: Path | None, *, detached: bool = True) -> Node:
     """Start `python -m module` in a folder of ours, deaf to the terminal's Ctrl-C when detached.
 
     Its output goes to the log file; where ours goes when that is None.

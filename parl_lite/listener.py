@@ -1,9 +1,11 @@
-"""Finds out what listens at an address when nobody answers, for a message that helps. Speaks the first 64 bytes of ZMTP 3."""
+"""Finds out what listens at an address when no master answers, for a message that helps. Speaks the first 64 bytes of ZMTP 3."""
 
 from __future__ import annotations
 
 import socket
 from enum import Enum
+
+from parl_lite.errors import AuthenticationError, NotConnectedError, ParlError
 
 _SIGNATURE = b"\xff\0\0\0\0\0\0\0\1\x7f"
 _GREETING_SIZE = 64
@@ -42,3 +44,24 @@ def _ask(connection: socket.socket) -> Listener:
     if greeting[:1] != b"\xff" or greeting[9:10] != b"\x7f":
         return Listener.STRANGER
     return Listener.OPEN if greeting[_MECHANISM].rstrip(b"\0") == b"NULL" else Listener.KEYED
+
+
+def why_silent(address: str, has_key: bool, timeout: float) -> ParlError:
+    """Return the error that explains why no master answered at a ZeroMQ address for `timeout` seconds."""
+    start = "start one there with `parl-lite start`, or call connect() without an address for a cluster of your own"
+    if not address.startswith("tcp://"):
+        return NotConnectedError(f"no master answers at {address} within {timeout:g} s: {start}.")
+    place = address.removeprefix("tcp://")
+    host, _, port = place.rpartition(":")
+    found, word = what_listens(host.strip("[]"), int(port))
+    give = "give the one that `parl-lite key` prints there, by PARL_LITE_KEY, --key-file or connect(key=...)"
+    if found is Listener.NOBODY:
+        return NotConnectedError(f"no master listens at {place} ({word}): {start}.")
+    if found is Listener.KEYED and has_key:
+        return AuthenticationError(f"the cluster at {place} refused the key: {give}.")
+    if found is Listener.KEYED:
+        return AuthenticationError(f"the cluster at {place} needs a key: {give}.")
+    if found is Listener.OPEN and has_key:
+        return AuthenticationError(f"the cluster at {place} runs without a key (--insecure): connect without one.")
+    silence = f"something listens at {place}, but it did not answer as a parl_lite master within {timeout:g} s"
+    return NotConnectedError(f"{silence}: check the address and the port.")

@@ -25,6 +25,7 @@ from parl_lite.machine import (
     Connected,
     Disconnected,
     Finish,
+    HandshakeFailed,
     Machine,
     PeerLost,
     Received,
@@ -37,6 +38,7 @@ from parl_lite.waker import Waker
 
 logger = logging.getLogger("parl_lite")
 
+_HANDSHAKE_FAILED = zmq.EVENT_HANDSHAKE_FAILED_AUTH | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
 _MESSAGES_A_TURN = 256
 """So many messages are taken in before the rest gets its turn."""
 
@@ -68,9 +70,7 @@ class Loop:
         self._poller.register(self._waker.fileno(), zmq.POLLIN)
         self._monitor: zmq.Socket[bytes] | None = None
         if not self._is_router:
-            self._monitor = socket.get_monitor_socket(
-                zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_FAILED_AUTH
-            )
+            self._monitor = socket.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED | _HANDSHAKE_FAILED)
             self._poller.register(self._monitor, zmq.POLLIN)
 
     # --- for other threads ---------------------------------------------------------------------------------
@@ -134,6 +134,8 @@ class Loop:
                 yield Connected()
             elif kind == zmq.EVENT_DISCONNECTED:
                 yield Disconnected()
+            elif kind & _HANDSHAKE_FAILED:
+                yield HandshakeFailed()
 
     def _message_events(self, readable: set[Any]) -> Iterable[Any]:
         if self._socket not in readable:

@@ -17,6 +17,9 @@ from typing import NoReturn, Protocol, TypeVar
 
 from parl_lite.messages import Message
 
+REFUSALS = 3
+"""A handshake that failed so often will not succeed: the listener is another, or the key."""
+
 MASTER = b""
 """The one peer of a worker and of a client."""
 
@@ -55,6 +58,11 @@ class Connected:
 @dataclass(frozen=True)
 class Disconnected:
     """The connection to the master broke."""
+
+
+@dataclass(frozen=True)
+class HandshakeFailed:
+    """The master, or whatever listens there, hung up before a word was said: another key, no key, another protocol."""
 
 
 @dataclass(frozen=True)

@@ -165,9 +165,7 @@ class Decoder:
         except Exception as error:  # a pickle may run any code, which may raise anything
             missing = isinstance(error, ImportError) or str(error).startswith("Can't get attribute")
             hint = _IMPORT_HINT if missing else ""
-            raise SerializationError(
-                f"a received value cannot be read: {type(error).__name__}: {error}{hint}"
-            ) from error
+            raise SerializationError(f"a received value cannot be read: {type(error).__name__}: {error}{hint}") from error
 
     def _decode(self, data: memoryview) -> Any:
         kind = data[0] if data else -1

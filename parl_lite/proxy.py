@@ -24,10 +24,11 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import zmq
 
-from parl_lite import client, frames, hostos
+from parl_lite import client, frames, hostos, sockets
 from parl_lite.calls import METHOD, Channel
 from parl_lite.class_code import defined
 from parl_lite.errors import SerializationError
+from parl_lite.security import ClusterKey
 from parl_lite.settings import Settings
 from parl_lite.sockets import data_dealer
 
@@ -221,7 +222,8 @@ def _connected(proxy: Proxy) -> Channel:
         if proxy._parl_channel is None:
             settings = Settings.from_environment()
             dealer = data_dealer(_contexts.setdefault(os.getpid(), zmq.Context()), settings)
-            dealer.connect(client.nearest(address.addresses, address.boot_id, hostos.boot_id()))
+            key = client._current.key if client._current is not None else ClusterKey.from_environment()
+            sockets.connect(dealer, client.nearest(address.addresses, address.boot_id, hostos.boot_id()), key)
             trusted = client._current is None or client._current.trusted
             proxy.__dict__["_parl_channel"] = Channel(dealer, address.label, settings, trusted=trusted)
     channel = proxy._parl_channel

@@ -195,9 +195,7 @@ def _checked_array(path: str, value: Any) -> Array:
     try:
         arrow.check_dtype(array.dtype)
     except NotArrow:
-        raise TypeError(
-            f"column {path!r} has dtype {array.dtype}; a rollout holds numbers, booleans and times"
-        ) from None
+        raise TypeError(f"column {path!r} has dtype {array.dtype}; a rollout holds numbers, booleans and times") from None
     return array
 
 

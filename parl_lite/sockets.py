@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import zmq
 
 from parl_lite.errors import ParlError
+from parl_lite.security import ClusterKey
 from parl_lite.settings import Settings
 
 _CONTROL_QUEUE = 100_000
@@ -82,8 +83,20 @@ def bind_ipc(sock: zmq.Socket[bytes], path: str) -> str:
     return address
 
 
-def bind_tcp(sock: zmq.Socket[bytes], host: str, ports: Sequence[int]) -> int:
-    """Bind to the first port that is free, tried from a random one on; return it. Any port when `ports` is empty."""
+def connect(sock: zmq.Socket[bytes], address: str, key: ClusterKey | None) -> None:
+    """Connect; over tcp with the key, if there is one (files are protected by their folder)."""
+    if key is not None and address.startswith("tcp://"):
+        key.protect_client(sock)
+    sock.connect(address)
+
+
+def bind_tcp(sock: zmq.Socket[bytes], host: str, ports: Sequence[int], key: ClusterKey | None = None) -> int:
+    """Bind to the first port that is free, tried from a random one on; return it. Any port when `ports` is empty.
+
+    With a key only its holders come in; the context needs a `security.Gatekeeper` then.
+    """
+    if key is not None:
+        key.protect_server(sock)
     address = f"tcp://[{host}]" if ":" in host else f"tcp://{host}"
     if not ports:
         sock.bind(f"{address}:*")

@@ -5,6 +5,7 @@
               (of no row and no column for a message without fields)
 
 Both sides derive the schema from the same catalogue, so it does not travel; the join messages carry the protocol version.
+A compressed batch is refused: a few kilobytes of it could unfold to any size.
 """
 
 from __future__ import annotations
@@ -47,19 +48,39 @@ def decode(frames: Sequence[bytes], limit: int) -> Message:
     kind = CATALOGUE.get(head[len(MAGIC) :].decode("ascii", "replace"))
     if kind is None:
         raise WireError(f"unknown control message {bytes(head[len(MAGIC) :])!r}")
-    return typing.cast(Message, _typed_form(kind)(_row(kind, body)))
+    try:
+        return typing.cast(Message, _typed_form(kind)(_row(kind, body)))
+    except (pa.ArrowException, OSError, EOFError, ValueError, TypeError, OverflowError) as error:
+        raise WireError(f"the body of {kind.__name__} cannot be read: {error}") from None
 
 
 def _row(kind: type, body: bytes) -> dict[str, Any]:
     schema = schema_of(kind)
-    try:
-        batch = pa.ipc.read_record_batch(pa.py_buffer(body), schema)
-        batch.validate(full=True)
-        if batch.num_rows != 1 and schema.names:
-            raise WireError(f"{kind.__name__} has {batch.num_rows} rows instead of 1")
-        return {name: column[0].as_py() for name, column in zip(schema.names, batch.columns, strict=True)}
-    except (pa.ArrowException, OSError, ValueError, TypeError, OverflowError) as error:
-        raise WireError(f"the body of {kind.__name__} cannot be read: {error}") from None
+    message = pa.ipc.read_message(pa.py_buffer(body))
+    if message.type != "record batch" or _is_compressed(message.metadata.to_pybytes()):
+        raise WireError("it is no plain record batch")
+    batch = pa.ipc.read_record_batch(message, schema)
+    batch.validate(full=True)
+    if batch.num_rows != 1 and schema.names:
+        raise WireError(f"it has {batch.num_rows} rows instead of 1")
+    return {name: column[0].as_py() for name, column in zip(schema.names, batch.columns, strict=True)}
+
+
+def _is_compressed(metadata: bytes) -> bool:
+    """Return whether the flatbuffer of a record batch, verified by Arrow, names a compression (Arrow's Message.fbs)."""
+
+    def number(at: int, size: int = 4) -> int:
+        return int.from_bytes(metadata[at : at + size], "little")
+
+    def place_of(field: int, table: int) -> int:
+        """Return where a table keeps a field, 0 when it does not."""
+        layout = table - int.from_bytes(metadata[table : table + 4], "little", signed=True)
+        entry = 4 + 2 * field
+        offset = number(layout + entry, 2) if entry < number(layout, 2) else 0
+        return table + offset if offset else 0
+
+    header = place_of(2, number(0))  # Message: version, header's type, header
+    return place_of(3, header + number(header)) != 0  # RecordBatch: length, nodes, buffers, compression
 
 
 @cache
@@ -94,5 +115,5 @@ def _typed_form(hint: Any) -> Callable[[Any], Any]:
 
 def _given(value: Any) -> Any:
     if value is None:
-        raise WireError("a control message lacks a value that must be there")
+        raise WireError("a value is missing that must be there")
     return value

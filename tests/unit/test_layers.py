@@ -17,7 +17,7 @@ LAYERS = (
     {"errors", "settings", "version"},
     {"messages"},
     {"machine", "versions", "wire", "frames", "remote_errors"}
-    | {"hostos", "folders", "launch", "waker", "sockets", "shm", "security"}
+    | {"hostos", "folders", "launch", "waker", "sockets", "shm", "security", "keys", "listener"}
     | {"tensors", "columns", "rollout", "arrow_codec", "arrow_reader", "arrow_writer"}
     | {"pickling", "plain_pickle", "payload"}
     | {"project_patterns", "project_files", "project_archive", "project"},
