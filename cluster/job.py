@@ -28,10 +28,11 @@ from parl_lite.errors import ParlError, SerializationError
 from parl_lite.payload import Decoder, Encoder
 from parl_lite.proxy import OWN_NAMES
 from parl_lite.remote import plain_class
+from parl_lite.security import ClusterKey, Gatekeeper
 from parl_lite.settings import Settings
 from parl_lite.sockets import bind_ipc, bind_tcp, data_router
 
-from . import threads
+from . import randomness, threads
 from .job_code import JobCode
 from .job_state import JobState, Request
 
@@ -225,9 +226,11 @@ def run(request: dict[str, Any], first_words: int) -> int:
     _prepare_process(request)
     settings = Settings.from_environment()
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    key = ClusterKey.from_environment() if request["host"] else None
+    gatekeeper = Gatekeeper(context, key) if key is not None else None
     router = data_router(context, settings)
     try:
-        addresses = _bind(router, request)
+        addresses = _bind(router, request, key)
     except ParlError as error:
         os.write(first_words, json.dumps({"error": str(error)}).encode() + b"\n")
         return 1
@@ -236,6 +239,8 @@ def run(request: dict[str, Any], first_words: int) -> int:
     os.close(first_words)
     code = _served(job)
     router.close(_LINGER_MS)  # answers under way still leave
+    if gatekeeper is not None:
+        gatekeeper.close()
     context.term()
     atexit._run_exitfuncs()
     sys.stdout.flush()
@@ -258,11 +263,11 @@ def _served(job: Job) -> int:
     return 1
 
 
-def _bind(router: zmq.Socket[bytes], request: dict[str, Any]) -> list[str]:
+def _bind(router: zmq.Socket[bytes], request: dict[str, Any], key: ClusterKey | None) -> list[str]:
     addresses = [bind_ipc(router, os.path.join(request["folder"], f"j{request['job']}"))]
     host = request["host"]
     if host:
-        port = bind_tcp(router, host, range(*request["ports"]) if request["ports"] else ())
+        port = bind_tcp(router, host, range(*request["ports"]) if request["ports"] else (), key)
         addresses.append(f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}")
     return addresses
 
@@ -279,6 +284,7 @@ def _prepare_process(request: dict[str, Any]) -> None:
     os.environ.update(request["environment"])
     launch.restore_environment()
     sys.argv = [""]
+    randomness.renew()
     if request["n_threads"]:
         threads.limit(request["n_threads"])
 

@@ -13,7 +13,6 @@ import gc
 import importlib
 import json
 import os
-import random
 import signal
 import socket
 import sys
@@ -96,20 +95,9 @@ def _become_job(request: dict[str, Any], output: int, first_words: int) -> None:
         os.close(null)
         os.close(output)
         job = sys.modules["parl_lite.cluster.job"]
-        _new_randomness()
         code = job.run(request, first_words)
     finally:
         os._exit(code)
-
-
-def _new_randomness() -> None:
-    """A forked child repeats its parent's random numbers unless it is seeded anew."""
-    random.seed()
-    numpy = sys.modules["numpy"]
-    numpy.random.seed(int.from_bytes(os.urandom(4), "little"))
-    torch = sys.modules.get("torch")
-    if torch is not None:
-        torch.seed()
 
 
 if __name__ == "__main__":
