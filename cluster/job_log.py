@@ -38,7 +38,7 @@ class JobLog:
         """Close the file; return what the driver has not seen yet."""
         rest, self._line = self._line, b""
         self._file.close()
-        return self._within_rate(rest)
+        return self._within_rate(rest) or self._told_hidden()
 
     def tail(self) -> str:
         """Return the end of the output."""
@@ -54,9 +54,9 @@ class JobLog:
             pass  # a full disk must not end the job; the tail and the driver still get it
 
     def _start_anew(self) -> None:
-        self._file.close()
         os.replace(self.path, self.path + ".old")
-        self._file = open(self.path, "ab", buffering=0)  # noqa: SIM115
+        full, self._file = self._file, open(self.path, "ab", buffering=0)  # noqa: SIM115
+        full.close()
         Path(self.path).chmod(0o600)
         self._size = 0
 
@@ -71,7 +71,8 @@ class JobLog:
             return ""
         self._allowance -= len(data)
         text = data.decode(errors="replace")
-        if self._n_hidden and text:
-            text = f"[{self._n_hidden} bytes of output not shown here; all is in {self.path}]\n{text}"
-            self._n_hidden = 0
-        return text
+        return self._told_hidden() + text if text else ""
+
+    def _told_hidden(self) -> str:
+        n_hidden, self._n_hidden = self._n_hidden, 0
+        return f"[{n_hidden} bytes of output not shown here; all is in {self.path}]\n" if n_hidden else ""

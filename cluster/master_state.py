@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from parl_lite.machine import Babbled, Finish, Interrupted, PeerLost, Received, Say, Send, Woke, assert_never
 from parl_lite.messages import (
@@ -146,6 +146,10 @@ class MasterState:
 
     def _received(self, peer: bytes, message: Message, now: float) -> None:
         match message:
+            case JoinWorker() if peer in self.clients:
+                self._babbled(peer, "it is a client, and wants to join as a worker")
+            case JoinClient() if peer in self.workers:
+                self._babbled(peer, "it is a worker, and wants to join as a client")
             case JoinWorker():
                 self._join_worker(peer, message, now)
             case JoinClient():
@@ -189,7 +193,7 @@ class MasterState:
             case JobReady():
                 self._job_ready(worker, message)
             case JobEnded():
-                self._job_ended(worker, message, now)
+                self._job_ended(worker, message)
             case JobWrote():
                 self._job_wrote(worker, message)
             case DrainWorker():
@@ -267,13 +271,12 @@ class MasterState:
             )
             self.workers[peer] = known
             self._out.append(Say(f"worker {message.place.host} joined with {message.n_cpu} CPUs"))
+            self._refuse_hopeless(self.wishes.values())
         known.absent_until = None
         told = {running.job for running in message.jobs}
         for job in [job for name, job in known.jobs.items() if name not in told]:
-            self._tell_or_retry(job, "ended while its worker was away", now)
-            self._end(
-                job, repeat=True
-            )  # its slots are free when the worker confirms: our order to start it may still be on its way
+            self._tell_or_retry(job, "ended while its worker was away")
+            self._end(job, repeat=True)  # our order to start it may be on its way: its slots are free when the worker confirms
         for running in message.jobs:
             self._adopt(known, running, now)
         self._send(peer, Welcome(self.cluster))
@@ -292,7 +295,7 @@ class MasterState:
             self._send(worker.peer, EndJob(running.job))  # nobody can own it; its JobEnded finds no job
             return
         owner = bytes.fromhex(running.client)
-        job = Job(running.job, running.name, owner, None, running.needs, running.gpus, worker, "running")
+        job = Job(running.job, running.name, owner, None, running.needs, running.gpus, worker, state="running")
         job.pid, job.addresses, job.log_path = running.pid, running.addresses, running.log_path
         self._take_slots(job)
         client = self.clients.get(owner)
@@ -357,8 +360,9 @@ class MasterState:
         for job in reversed(list(worker.jobs.values())):
             if job.state == "running":
                 self._remember_death(job, reason)
-            self._tell_or_retry(job, reason, None)
+            self._tell_or_retry(job, reason)
             self._remove(job)
+        self._refuse_hopeless(self.wishes.values())
 
     # --- wishes --------------------------------------------------------------------------------------------
 
@@ -372,21 +376,25 @@ class MasterState:
         if key not in self.wishes and not client.leaving and self._stopping_until is None:
             first_notice = now + min(1.0, self._settings.notice_interval)
             self.wishes[key] = Wish(client.peer, message.wish, message.name, message.needs, now, first_notice)
+            self._refuse_hopeless([self.wishes[key]])
 
     def _forget_wish(self, client: Client, wish: int) -> None:
         if self.wishes.pop((client.peer, wish), None) is None:
             for job in [job for job in client.jobs.values() if job.wish == wish]:
                 self._end(job)
 
-    def _grant(self) -> None:
-        """Start jobs for wishes in order, until one has to wait."""
-        while self.wishes:
-            wish = next(iter(self.wishes.values()))
+    def _refuse_hopeless(self, wishes: Iterable[Wish]) -> None:
+        """Refuse what no worker that is here can ever run, wherever it stands in the queue."""
+        for wish in list(wishes):
             never = why_never(wish.needs, self.workers.values())
             if never:
                 del self.wishes[wish.client, wish.wish]
                 self._send(wish.client, WishRefused(wish.wish, never))
-                continue
+
+    def _grant(self) -> None:
+        """Start jobs for wishes in order, until one has to wait."""
+        while self.wishes:
+            wish = next(iter(self.wishes.values()))
             roomy = [worker for worker in self.workers.values() if worker.has_room_for(wish.needs)]
             if not roomy:
                 return
@@ -406,7 +414,7 @@ class MasterState:
         self._n_started += 1
         name = f"{self._epoch}.{self._n_started}"
         gpus = tuple(worker.free_gpus[: wish.needs.n_gpu])
-        job = Job(name, wish.name, wish.client, wish.wish, wish.needs, gpus, worker)
+        job = Job(name, wish.name, wish.client, wish.wish, wish.needs, gpus, worker, wish.since)
         self._take_slots(job)
         client = self.clients[wish.client]
         client.jobs[name] = job
@@ -463,12 +471,12 @@ class MasterState:
         if job is not None and job.client in self.clients:
             self._send(job.client, JobPrinted(job.job, job.name, job.place(), message.text))
 
-    def _job_ended(self, worker: Worker, message: JobEnded, now: float) -> None:
+    def _job_ended(self, worker: Worker, message: JobEnded) -> None:
         job = worker.jobs.get(message.job)
         if job is None:
             return
         if job.state == "starting" and worker.draining:
-            self._tell_or_retry(job, message.reason, now)
+            self._tell_or_retry(job, message.reason)
             self._remove(job)
             return
         if job.state != "ending":
@@ -481,12 +489,11 @@ class MasterState:
             self._tell_loss(job, message)
         self._remove(job)
 
-    def _tell_or_retry(self, job: Job, reason: str, now: float | None) -> None:
+    def _tell_or_retry(self, job: Job, reason: str) -> None:
         """Its worker does not have the job: one that never ran is wished again, first in the queue; one that ran is lost."""
         if job.state == "starting" and job.client in self.clients:
             assert job.wish is not None
-            since = now or 0.0
-            first = Wish(job.client, job.wish, job.name, job.needs, since, since)
+            first = Wish(job.client, job.wish, job.name, job.needs, job.since, job.since)
             self.wishes = {(job.client, job.wish): first, **self.wishes}
         elif job.state == "running":
             self._tell_loss(job, JobEnded(job.job, job.pid, None, None, reason, False, "", job.log_path))

@@ -59,6 +59,8 @@ class Job:
     needs: Needs
     gpus: tuple[str, ...]
     worker: Worker
+    since: float = 0.0
+    """When it was wished."""
     state: str = "starting"
     pid: int = 0
     addresses: tuple[str, ...] = ()

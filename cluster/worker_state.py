@@ -202,7 +202,7 @@ class WorkerState:
     def deadline(self) -> float | None:
         """Return when a child must be killed or the master's absence is too long."""
         times = [child.kill_at for child in self.children.values() if child.kill_at is not None]
-        if self._away_since is not None and self.children:
+        if self._away_since is not None and not all(child.ending for child in self.children.values()):
             times.append(self._away_since + self._settings.master_patience)
         return min(times, default=None)
 

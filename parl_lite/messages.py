@@ -2,7 +2,7 @@
 
 The Arrow schema of a message is derived from its fields (`schema_of`), so the catalogue is the protocol's whole definition.
 A field is an int, float, bool, str, one of these or None, a tuple of these, or (a tuple of) a `Part`: a dataclass that only
-travels inside a message.
+travels inside a message. One that no honest peer would send cannot be made: it raises ValueError.
 """
 
 from __future__ import annotations
@@ -53,6 +53,10 @@ class Needs:
     n_gpu: int
     max_memory: int | None
 
+    def __post_init__(self) -> None:
+        if self.n_cpu < 0 or self.n_gpu < 0 or (self.max_memory or 0) < 0:
+            raise ValueError(f"nothing needs less than nothing: {self}")
+
 
 @dataclass(frozen=True)
 class RunningJob:
@@ -66,6 +70,15 @@ class RunningJob:
     pid: int
     addresses: tuple[str, ...]
     log_path: str
+
+    def __post_init__(self) -> None:
+        bytes.fromhex(self.client)  # raises ValueError
+        _check_distinct(self.gpus)
+
+
+def _check_distinct(gpus: tuple[str, ...]) -> None:
+    if len(set(gpus)) < len(gpus):
+        raise ValueError(f"a GPU is named twice: {gpus}")
 
 
 # --- from a worker -----------------------------------------------------------------------------------------
@@ -81,6 +94,11 @@ class JoinWorker:
     gpus: tuple[str, ...]
     memory: int
     jobs: tuple[RunningJob, ...]
+
+    def __post_init__(self) -> None:
+        if self.n_cpu < 0:
+            raise ValueError(f"a worker cannot offer {self.n_cpu} CPUs")
+        _check_distinct(self.gpus)
 
 
 @dataclass(frozen=True)
