@@ -23,6 +23,7 @@ from parl_lite import hostos
 from parl_lite.launch import child_environment
 from parl_lite.loop import Loop
 from parl_lite.messages import StartJob
+from parl_lite.security import KEY_FILE_VARIABLE
 from parl_lite.settings import Settings
 from parl_lite.waker import Waker
 
@@ -58,6 +59,8 @@ class Surroundings:
     ports: tuple[int, int] | None
     """First port and the one after the last; None for any."""
     master: str
+    key_file: str
+    """Where the cluster's key is, "" for none."""
 
 
 class Children:
@@ -135,6 +138,8 @@ class Children:
             "PARL_LITE_ADDRESS": self._surroundings.master,
             "CUDA_VISIBLE_DEVICES": ",".join(order.gpus),
         }
+        if self._surroundings.key_file:
+            environment[KEY_FILE_VARIABLE] = self._surroundings.key_file
         if n_threads:
             environment |= {name: str(n_threads) for name in threads.VARIABLES}
         return {

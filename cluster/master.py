@@ -14,9 +14,11 @@ from typing import Any
 import click
 import zmq
 
+from parl_lite import keys
 from parl_lite.errors import ParlError
 from parl_lite.folders import move_in, remove_if_empty_of_life
 from parl_lite.loop import Loop
+from parl_lite.security import ClusterKey, Gatekeeper
 from parl_lite.settings import Settings
 from parl_lite.sockets import bind_ipc, bind_tcp, control_router
 from parl_lite.versions import own_versions
@@ -32,7 +34,7 @@ _LINGER_MS = 1000
 @click.option("--address", required=True, help="Where to listen: ipc://PATH or HOST:PORT.")
 @click.option("--folder", type=click.Path(path_type=Path), help="Private folder of a master that listens on HOST:PORT.")
 @common_options
-def main(address: str, folder: Path | None, parent: int | None, ready_fd: int | None) -> None:
+def main(address: str, folder: Path | None, key_file: Path | None, parent: int | None, ready_fd: int | None) -> None:
     """Run a master until it is told to end."""
     log_to_stderr()
     announcement = Announcement(ready_fd)
@@ -42,16 +44,25 @@ def main(address: str, folder: Path | None, parent: int | None, ready_fd: int | 
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     context.set(zmq.MAX_SOCKETS, 65535)
     router = control_router(context, settings)
+    gatekeeper = None
     try:
-        bound = _bind(router, address)
+        key = ClusterKey.from_file(key_file) if key_file is not None and not is_ipc(address) else None
+        gatekeeper = Gatekeeper(context, key) if key is not None else None
+        bound = _bind(router, address, key)
+        if key is not None:
+            key.write(keys.key_file(home, addresses.split(bound)[1]))
     except (ParlError, zmq.ZMQError, OSError) as error:
         announcement.fails(str(error))
+        if gatekeeper is not None:
+            gatekeeper.close()
         context.destroy(0)
         sys.exit(1)
     state = MasterState(secrets.token_hex(4), secrets.token_hex(3), own_versions(), bound, settings)
     if not is_ipc(address):
         nodes.register(home, "master", bound, state.cluster)
     code = _run(router, state, settings, announcement, parent)
+    if gatekeeper is not None:
+        gatekeeper.close()
     context.term()
     os.close(lock)
     remove_if_empty_of_life(home)
@@ -70,11 +81,11 @@ def _run(
     return finish.code
 
 
-def _bind(router: zmq.Socket[bytes], address: str) -> str:
+def _bind(router: zmq.Socket[bytes], address: str, key: ClusterKey | None) -> str:
     if is_ipc(address):
         return bind_ipc(router, address.removeprefix("ipc://"))
     host, port = addresses.split(address)
-    return addresses.join(host, bind_tcp(router, host, [port] if port else []))
+    return addresses.join(host, bind_tcp(router, host, [port] if port else [], key))
 
 
 def _home(address: str, folder: Path | None) -> Path:

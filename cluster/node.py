@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import click
@@ -48,6 +49,7 @@ def common_options(command: Any) -> Any:
     """Add the options of every node process to a click command."""
     for option in (
         click.option("--parent", type=int, default=None, help="End when the process with this pid ends."),
+        click.option("--key-file", type=click.Path(path_type=Path), help="File with the cluster's key, of mode 0600."),
         click.option("--ready-fd", type=int, default=None, help="Descriptor for the line that says it works."),
     ):
         command = option(command)

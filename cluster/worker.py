@@ -19,13 +19,14 @@ import click
 import psutil
 import zmq
 
-from parl_lite import hostos
+from parl_lite import hostos, keys
 from parl_lite.errors import ParlError
 from parl_lite.folders import move_in, remove_if_empty_of_life
 from parl_lite.loop import Loop
 from parl_lite.messages import Place
+from parl_lite.security import ClusterKey
 from parl_lite.settings import Settings
-from parl_lite.sockets import control_dealer, parse_address
+from parl_lite.sockets import connect, control_dealer, parse_address
 from parl_lite.versions import own_versions
 
 from . import addresses, nodes
@@ -51,6 +52,7 @@ def main(
     gpu: str | None,
     advertise: str | None,
     ports: str | None,
+    key_file: Path | None,
     parent: int | None,
     ready_fd: int | None,
 ) -> None:
@@ -62,12 +64,14 @@ def main(
         master = parse_address(address)
         lock = move_in(folder)
         port_range = addresses.port_range(ports) if ports is not None else None
-        surroundings = Surroundings(str(folder), advertise or _own_host(master), port_range, master)
+        key = ClusterKey.from_file(key_file) if key_file is not None and not is_ipc(master) else None
+        kept = _keep_key(key, folder, master)
+        surroundings = Surroundings(str(folder), advertise or _own_host(master), port_range, master, kept)
     except (ParlError, ValueError, OSError) as error:
         announcement.fails(str(error))
         sys.exit(1)
     gpus = tuple(filter(None, (gpu or "").split(",")))
-    worker = Worker(surroundings, n_cpu or n_usable_cpus(), gpus, announcement, settings)
+    worker = Worker(surroundings, key, n_cpu or n_usable_cpus(), gpus, announcement, settings)
     code = worker.run(parent)
     os.close(lock)
     remove_if_empty_of_life(folder)
@@ -80,6 +84,7 @@ class Worker:
     def __init__(
         self,
         surroundings: Surroundings,
+        key: ClusterKey | None,
         n_cpu: int,
         gpus: tuple[str, ...],
         announcement: Announcement,
@@ -99,7 +104,7 @@ class Worker:
         dealer = control_dealer(self._context, settings, identity)
         self._loop = Loop(dealer, self._state, self._perform, settings)
         self._children = Children(self._loop, surroundings, settings)
-        dealer.connect(surroundings.master)
+        connect(dealer, surroundings.master, key)
 
     def run(self, parent: int | None) -> int:
         """Run until told to end; return the exit code."""
@@ -136,6 +141,15 @@ def n_usable_cpus() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def _keep_key(key: ClusterKey | None, folder: Path, master: str) -> str:
+    """Keep the key in our folder, for jobs and for clients of this user; return the path, "" without a key."""
+    if key is None:
+        return ""
+    path = keys.key_file(folder, addresses.split(master)[1])
+    key.write(path)
+    return str(path)
 
 
 def _own_host(master: str) -> str:

@@ -90,7 +90,7 @@ def connect(sock: zmq.Socket[bytes], address: str, key: ClusterKey | None) -> No
     sock.connect(address)
 
 
-def bind_tcp(sock: zmq.Socket[bytes], host: str, ports: Sequence[int], key: ClusterKey | None = None) -> int:
+def bind_tcp(sock: zmq.Socket[bytes], host: str, ports: Sequence[int], key: ClusterKey | None) -> int:
     """Bind to the first port that is free, tried from a random one on; return it. Any port when `ports` is empty.
 
     With a key only its holders come in; the context needs a `security.Gatekeeper` then.
@@ -127,7 +127,7 @@ def parse_address(text: str) -> str:
     if text.startswith("ipc://"):
         return text
     host, colon, port = text.removeprefix("tcp://").rpartition(":")
-    if not colon or not host or not port.isdigit() or not 0 < int(port) < 65536:
+    if not colon or not host or not port.isdecimal() or not 0 < int(port) < 65536:
         raise ValueError(f"{text!r} is not an address: write HOST:PORT, for instance 10.0.0.1:8010.")
     host = ip_of(host.strip("[]"))
     return f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}"
