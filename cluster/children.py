@@ -30,7 +30,7 @@ from parl_lite.waker import Waker
 from . import threads
 from .job_log import JobLog
 from .launchers import InterpreterLauncher, Launcher, ZygoteLauncher
-from .worker_state import EndChild, JobDied, JobPrintedHere, JobSpoke, StartChild
+from .worker_state import EndChild, JobDied, JobMeasured, JobPrintedHere, JobSpoke, StartChild
 
 _READ_AT_ONCE = 64 * 1024
 MARK = "PARL_LITE_JOB"
@@ -115,6 +115,13 @@ class Children:
             self._loop.post(JobDied(action.job, 0, None, None, "was ended before it began", ""))
         else:
             _kill(child.pid, signal.SIGKILL if action.kill else signal.SIGTERM)
+
+    def measure(self, job: str) -> None:
+        """Find out how much memory a job and what it started use."""
+        child = self._children.get(job)
+        if child is not None and child.pid:
+            family = {child.pid, *hostos.session_members(child.pid), *hostos.descendants_of(child.pid)}
+            self._loop.post(JobMeasured(job, sum(map(hostos.own_memory, family))))
 
     def close(self) -> None:
         """End the launcher; no job is left when a worker ends in order."""
@@ -218,7 +225,7 @@ class Children:
         reason = _reason(exit_code, number)
         if child.heard and not child.heard.endswith(b"\n"):
             reason = f"could not listen: {child.heard.decode()}"
-        yield JobDied(child.job, child.pid, exit_code, number, reason, child.log.tail(), False)
+        yield JobDied(child.job, child.pid, exit_code, number, reason, child.log.tail())
 
     def _forget(self, child: Child) -> None:
         for name in ("output", "first_words", "pidfd"):
@@ -295,9 +302,8 @@ def _kill(pid: int, number: int) -> None:
 
 
 def _kill_tree(pid: int) -> None:
-    for child in list(hostos.children_of(pid)):
-        _kill_tree(child)
-    _kill(pid, signal.SIGKILL)
+    for member in {pid, *hostos.descendants_of(pid)}:
+        _kill(member, signal.SIGKILL)
 
 
 def _mark_of(pid: int) -> str:

@@ -32,7 +32,7 @@ from parl_lite.versions import own_versions
 from . import addresses, nodes
 from .children import Children, Surroundings
 from .node import Announcement, common_options, end_on_signals, end_with_parent, is_ipc, log_to_stderr
-from .worker_state import EndChild, Joined, StartChild, WorkerState
+from .worker_state import EndChild, Joined, MeasureChild, StartChild, WorkerState
 
 _LINGER_MS = 1000
 
@@ -124,6 +124,8 @@ class Worker:
                 self._children.start(action)
             case EndChild():
                 self._children.end(action)
+            case MeasureChild(job):
+                self._children.measure(job)
             case Joined(cluster):
                 self._joined(cluster)
             case _:

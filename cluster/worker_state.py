@@ -3,6 +3,8 @@
 A job is starting (its process was asked for) ─JobSpoke─▶ running ─EndJob, Interrupted─▶ ending; JobDied ends each of them.
 An ending job is asked (SIGTERM), and after `job_grace` killed. While the master is away nothing ends: the jobs go on, and it
 joins again with the list of them; after `master_patience` they are ended, since nobody can own them any more.
+
+A running job with `max_memory` is measured every `memory_interval`; what it uses more than at its start counts.
 """
 
 from __future__ import annotations
@@ -59,6 +61,8 @@ from parl_lite.messages import (
 )
 from parl_lite.settings import Settings
 
+_MEGABYTE = 1024 * 1024
+
 # --- events ------------------------------------------------------------------------------------------------
 
 
@@ -81,7 +85,6 @@ class JobDied:
     signal: int | None
     reason: str
     log_tail: str
-    out_of_memory: bool = False
 
 
 @dataclass(frozen=True)
@@ -92,7 +95,27 @@ class JobPrintedHere:
     text: str
 
 
-Event = Connected | Disconnected | HandshakeFailed | Received | Babbled | Woke | JobSpoke | JobDied | JobPrintedHere | Interrupted
+@dataclass(frozen=True)
+class JobMeasured:
+    """A job uses so many bytes of its own, its children included."""
+
+    job: str
+    memory: int
+
+
+Event = (
+    JobMeasured
+    | Connected
+    | Disconnected
+    | HandshakeFailed
+    | Received
+    | Babbled
+    | Woke
+    | JobSpoke
+    | JobDied
+    | JobPrintedHere
+    | Interrupted
+)
 
 # --- actions -----------------------------------------------------------------------------------------------
 
@@ -114,13 +137,20 @@ class EndChild:
 
 
 @dataclass(frozen=True)
+class MeasureChild:
+    """Find out how much memory a job uses; answered by JobMeasured."""
+
+    job: str
+
+
+@dataclass(frozen=True)
 class Joined:
     """The master knows this worker now."""
 
     cluster: str
 
 
-Action = Send | Say | Finish | StartChild | EndChild | Joined
+Action = Send | Say | Finish | StartChild | EndChild | MeasureChild | Joined
 
 
 @dataclass
@@ -134,6 +164,9 @@ class Child:
     pid: int = 0
     addresses: tuple[str, ...] = ()
     ending: bool = False
+    memory_at_start: int | None = None
+    over_limit: str = ""
+    """What it used when it was killed for using too much."""
 
 
 class WorkerState:
@@ -161,6 +194,7 @@ class WorkerState:
         self._n_refusals = 0
         self._was_welcome = False
         self._away_since: float | None = None
+        self._measure_at: float | None = None
         self._leaving = ""
         self._out: list[Action] = []
 
@@ -184,6 +218,8 @@ class WorkerState:
                 self._spoke(event)
             case JobDied():
                 self._died(event)
+            case JobMeasured(job, memory):
+                self._measured(job, memory)
             case JobPrintedHere(job, text):
                 self._printed(job, text)
             case Interrupted(reason):
@@ -193,6 +229,7 @@ class WorkerState:
             case _:
                 assert_never(event)
         self._expire(now)
+        self._measure(now)
         if self._leaving and not self.children:
             self._send(LeaveWorker(self._leaving))
             self._out.append(Finish(0, self._leaving))
@@ -204,6 +241,8 @@ class WorkerState:
         times = [child.kill_at for child in self.children.values() if child.kill_at is not None]
         if self._away_since is not None and not all(child.ending for child in self.children.values()):
             times.append(self._away_since + self._settings.master_patience)
+        if self._measure_at is not None:
+            times.append(self._measure_at)
         return min(times, default=None)
 
     def peers(self) -> Sequence[bytes]:
@@ -337,18 +376,39 @@ class WorkerState:
         if child is not None and child.order.show_logs:
             self._send(JobWrote(job, text))
 
+    def _measured(self, job: str, memory: int) -> None:
+        child = self.children.get(job)
+        if child is None or child.ending or child.order.needs.max_memory is None:
+            return
+        if child.memory_at_start is None:
+            child.memory_at_start = memory
+        used, limit = memory - child.memory_at_start, child.order.needs.max_memory
+        if used > limit:
+            child.over_limit = f"{used // _MEGABYTE} MB more memory than at its start, max_memory is {limit // _MEGABYTE} MB"
+            child.ending = True
+            self._out.append(EndChild(job, kill=True))
+
+    def _measure(self, now: float) -> None:
+        limited = [job for job, child in self.children.items() if child.addresses and child.order.needs.max_memory]
+        if not limited:
+            self._measure_at = None
+        elif self._measure_at is None or now >= self._measure_at:
+            self._measure_at = now + self._settings.memory_interval
+            self._out.extend(MeasureChild(job) for job in limited)
+
     def _died(self, event: JobDied) -> None:
         child = self.children.pop(event.job, None)
         if child is None:
             return
+        reason = f"was killed: it used {child.over_limit}" if child.over_limit else event.reason
         self._send(
             JobEnded(
                 event.job,
                 event.pid,
                 event.exit_code,
                 event.signal,
-                event.reason,
-                event.out_of_memory,
+                reason,
+                bool(child.over_limit),
                 event.log_tail,
                 child.log_path,
             )

@@ -17,6 +17,8 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
+
 from parl_lite.errors import ParlError
 
 LINUX = sys.platform.startswith("linux")
@@ -160,6 +162,31 @@ def children_of(parent: int) -> Iterator[int]:
     for pid, fields in _all_processes():
         if int(fields[1]) == parent:
             yield pid
+
+
+def descendants_of(parent: int) -> set[int]:
+    """Return the children of a process, their children, and so on."""
+    children: dict[int, list[int]] = {}
+    for pid, fields in _all_processes():
+        children.setdefault(int(fields[1]), []).append(pid)
+    found: set[int] = set()
+    waiting = [parent]
+    while waiting:
+        new = set(children.get(waiting.pop(), ())) - found
+        found |= new
+        waiting.extend(new)
+    return found
+
+
+def own_memory(pid: int) -> int:
+    """Return the bytes that only this process uses: what it shares with the zygote it was forked from does not count."""
+    try:
+        if LINUX:
+            lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+            return sum(int(line.split()[1]) for line in lines if line.startswith("Private_")) * 1024
+        return int(psutil.Process(pid).memory_full_info().uss)
+    except (OSError, psutil.Error):
+        return 0  # it ended meanwhile
 
 
 def session_members(session: int) -> Iterator[int]:

@@ -31,6 +31,8 @@ class Settings:
     """A job asked to end is killed after so long."""
     job_start_timeout: float = 60.0
     """A job that has not opened its sockets after so long is killed."""
+    memory_interval: float = 0.5
+    """The memory of a job with `max_memory` is measured so often."""
     notice_interval: float = 5.0
     """A wish that waits for a slot is told why so often."""
     log_interval: float = 0.05

@@ -39,7 +39,8 @@ class Patient:
 
     def start_daemon(self) -> int:
         """Start a process that leaves the session, as daemons do."""
-        script = "import os\nif os.fork(): os._exit(0)\nos.setsid(); print(os.getpid(), flush=True)\nos.execvp('sleep', ['sleep', '99'])"
+        lines = ["import os", "if os.fork(): os._exit(0)", "os.setsid()", "print(os.getpid(), flush=True)"]
+        script = "\n".join([*lines, "os.execvp('sleep', ['sleep', '1000'])"])
         starter = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
         return int(starter.stdout.readline())
 
@@ -125,3 +126,23 @@ class Threads:
         import threadpoolctl
 
         return [library["num_threads"] for library in threadpoolctl.threadpool_info()]
+
+
+@parl_lite.remote_class(max_memory=200)
+class Eater:
+    """Uses memory."""
+
+    def __init__(self) -> None:
+        self.kept: list[bytearray] = []
+
+    def grow(self, megabytes: int) -> int:
+        self.kept.append(bytearray(b"x" * (megabytes * 1024 * 1024)))
+        return len(self.kept)
+
+    def grow_in_child(self, megabytes: int) -> None:
+        script = f"import time; kept = bytearray(b'x' * ({megabytes} * 1024 * 1024)); time.sleep(100)"
+        subprocess.run([sys.executable, "-c", script], check=False)
+
+    def pause(self, seconds: float) -> str:
+        time.sleep(seconds)
+        return "here"
