@@ -411,14 +411,19 @@ class MasterState:
     # --- jobs ----------------------------------------------------------------------------------------------
 
     def _start(self, wish: Wish, worker: Worker) -> None:
-        self._n_started += 1
-        name = f"{self._epoch}.{self._n_started}"
+        name = self._new_name()
         gpus = tuple(worker.free_gpus[: wish.needs.n_gpu])
         job = Job(name, wish.name, wish.client, wish.wish, wish.needs, gpus, worker, wish.since)
         self._take_slots(job)
         client = self.clients[wish.client]
         client.jobs[name] = job
         self._send(worker.peer, StartJob(name, wish.client.hex(), wish.name, wish.needs, gpus, client.show_logs))
+
+    def _new_name(self) -> str:
+        """Return a name that no job has, not even one that a worker made up."""
+        self._n_started += 1
+        name = f"{self._epoch}.{self._n_started}"
+        return name if name not in self.jobs else self._new_name()
 
     def _take_slots(self, job: Job) -> None:
         self.jobs[job.job] = job

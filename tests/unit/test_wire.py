@@ -42,7 +42,7 @@ def batch(kind: type, *rows: dict[str, object]) -> bytes:
     """Return the body of rows that need not make sense."""
     schema = pa.schema([field.with_nullable(True) for field in schema_of(kind)])
     arrays = [pa.array([row[field.name] for row in rows], field.type) for field in schema]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema).serialize().to_pybytes()
+    return bytes(pa.RecordBatch.from_arrays(arrays, schema=schema).serialize())
 
 
 # Round trips
