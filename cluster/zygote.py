@@ -16,6 +16,7 @@ import os
 import signal
 import socket
 import sys
+import time
 from typing import Any
 
 from parl_lite import hostos
@@ -64,10 +65,13 @@ def _fork_job(request: dict[str, Any], requests: socket.socket, output: int, fir
     gate, keep_shut = os.pipe()
     middle = os.fork()
     if middle == 0:
+        between = os.getpid()
         job = os.fork()
         if job == 0:
             os.close(keep_shut)
-            os.read(gate, 1)  # until the process between is gone, and the worker the parent
+            os.read(gate, 1)  # until the process between is gone...
+            while os.getppid() == between:
+                time.sleep(0.0005)  # ... for good: the kernel closes its files a moment before it gives us to the worker
             for fd in (gate, told, tell):
                 os.close(fd)
             requests.close()

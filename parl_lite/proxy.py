@@ -163,6 +163,7 @@ def _makes_method(value: Any) -> bool:
 def proxy_class_for(original: type) -> type[Proxy]:
     """Return a Proxy class with the dunders that the class defines: Python looks these up on the type."""
     body: dict[str, Any] = {"__doc__": original.__doc__, "__module__": original.__module__}
+    body["__class__"] = property(lambda self: original)  # for isinstance: of the class and of all its bases
     for name in (f"__{short}__" for short in FORWARDED):
         if defined(original, name) is not None:
             body[name] = _forwarding(name)
@@ -216,15 +217,22 @@ def _channel(proxy: Proxy) -> Channel:
     return proxy._parl_channel or _connected(proxy)
 
 
+def _context() -> zmq.Context[zmq.Socket[bytes]]:
+    """Return this process's context for such handles; one that a fork brought along must not be touched."""
+    if os.getpid() not in _contexts:
+        _contexts[os.getpid()] = zmq.Context()
+    return _contexts[os.getpid()]
+
+
 def _connected(proxy: Proxy) -> Channel:
     address = proxy._parl_address
     with _connecting:
         if proxy._parl_channel is None:
-            settings = Settings.from_environment()
-            dealer = data_dealer(_contexts.setdefault(os.getpid(), zmq.Context()), settings)
-            key = client._current.key if client._current is not None else ClusterKey.from_environment()
+            here, settings = client._current, Settings.from_environment()
+            dealer = data_dealer(_context(), settings)
+            key = here.key if here is not None else ClusterKey.from_environment()
             sockets.connect(dealer, client.nearest(address.addresses, address.boot_id, hostos.boot_id()), key)
-            trusted = client._current is None or client._current.trusted
+            trusted = here is None or here.trusted
             proxy.__dict__["_parl_channel"] = Channel(dealer, address.label, settings, trusted=trusted)
     channel = proxy._parl_channel
     assert channel is not None

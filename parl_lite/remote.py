@@ -160,8 +160,6 @@ class RemoteClass:
         return (self._original,)
 
     def __instancecheck__(self, instance: Any) -> bool:
-        if isinstance(instance, Proxy):
-            return issubclass(instance._parl_class._original, self._original)
         return isinstance(instance, self._original)
 
     def __subclasscheck__(self, subclass: Any) -> bool:
@@ -173,9 +171,9 @@ class RemoteClass:
 
     def __reduce__(self) -> Any:
         module, qualname = self._original.__module__, self._original.__qualname__
-        named = _named(module, qualname)
         by_value = module == "__main__" or module in cloudpickle.list_registry_pickle_by_value()
-        if isinstance(named, RemoteClass) and named._original is self._original and not by_value:
+        named = _named(module, qualname)  # where the object lives it is the plain class
+        if getattr(named, "_original", named) is self._original and not by_value:
             return _import_class, (module, qualname, self._options)
         return RemoteClass, (self._original, self._options)
 

@@ -44,11 +44,12 @@ def until(condition: Callable[[], object], seconds: float, what: str) -> object:
 
 
 @pytest.fixture(autouse=True, scope="module")
-def nothing_left() -> Iterator[Path]:
+def nothing_left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Give each module its own TMPDIR; afterwards no process and no file of a cluster may be left.
 
     Jobs share no torch here (PARL_LITE_PRELOAD), so that a cluster starts in a fraction of a second.
     """
+    tmp_path_factory.getbasetemp()  # made now, or it would be made in this TMPDIR and go with it
     short = Path(tempfile.mkdtemp(prefix="pl", dir="/tmp"))  # a socket's path has room for 107 bytes
     before = processes_of_ours()
     with pytest.MonkeyPatch.context() as patch:
