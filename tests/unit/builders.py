@@ -62,26 +62,31 @@ def start(job: str, of: bytes = C, n_cpu: int = 1, gpus: Sequence[str] = ()) -> 
     return StartJob(job, of.hex(), "Actor", Needs(n_cpu, len(gpus), None), tuple(gpus), True)
 
 
+def log_of(job: str) -> str:
+    """Where a worker with the log folder /logs writes the log of a job."""
+    return f"/logs/Actor-{job}.log"
+
+
 def ready(job: str) -> JobReady:
-    return JobReady(job, 7, (f"tcp://{job}",), f"/logs/{job}")
+    return JobReady(job, 7, (f"tcp://{job}",), log_of(job))
 
 
 def granted(wish: int, job: str, host: str = "w") -> JobGranted:
-    return JobGranted(wish, job, place(host, 7), (f"tcp://{job}",), f"/logs/{job}")
+    return JobGranted(wish, job, place(host, 7), (f"tcp://{job}",), log_of(job))
 
 
 def running(job: str, of: bytes = C, n_cpu: int = 1, spoke: bool = True) -> RunningJob:
     addresses = (f"tcp://{job}",) if spoke else ()
-    return RunningJob(job, of.hex(), "Actor", Needs(n_cpu, 0, None), (), 7 if spoke else 0, addresses, f"/logs/{job}")
+    return RunningJob(job, of.hex(), "Actor", Needs(n_cpu, 0, None), (), 7 if spoke else 0, addresses, log_of(job))
 
 
 def ended(job: str, reason: str = "ended with exit code 1") -> JobEnded:
-    return JobEnded(job, 7, 1, None, reason, False, "last words", f"/logs/{job}")
+    return JobEnded(job, 7, 1, None, reason, False, "last words", log_of(job))
 
 
 def lost(job: str, reason: str, host: str = "w") -> JobLost:
     """What a client hears when the master, not the worker, knows why."""
-    return JobLost(job, place(host, 7), None, None, reason, False, "", f"/logs/{job}")
+    return JobLost(job, place(host, 7), None, None, reason, False, "", log_of(job))
 
 
 # --- a master to talk to -----------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from builders import (
     ended,
     granted,
     letters,
+    log_of,
     lost,
     place,
     random_messages,
@@ -304,8 +305,8 @@ def test_a_job_that_ends_before_it_speaks_refuses_its_wish(town: Master) -> None
 
 def test_a_job_that_ran_is_lost_with_all_that_is_known_of_its_end(town: Master) -> None:
     run_job(town, 1, "e.1")
-    death = JobEnded("e.1", 7, None, 9, "was killed by SIGKILL", True, "last words", "/logs/e.1")
-    loss = JobLost("e.1", place("w", 7), None, 9, "was killed by SIGKILL", True, "last words", "/logs/e.1")
+    death = JobEnded("e.1", 7, None, 9, "was killed by SIGKILL", True, "last words", log_of("e.1"))
+    loss = JobLost("e.1", place("w", 7), None, 9, "was killed by SIGKILL", True, "last words", log_of("e.1"))
     assert town.hears(W, death) == [Send(C, loss)]
     assert n_free(town) == 2
 
@@ -577,7 +578,7 @@ def test_a_new_master_may_hear_from_the_client_first() -> None:
     assert letters(master.hears(W, worker(jobs=[running("e.1")]))) == [Welcome("town")]
     assert master.waits(CLAIM) == []
     assert letters(master.hears(W, ended("e.1")), C) == [
-        JobLost("e.1", place("w", 7), 1, None, "ended with exit code 1", False, "last words", "/logs/e.1")
+        JobLost("e.1", place("w", 7), 1, None, "ended with exit code 1", False, "last words", log_of("e.1"))
     ]
 
 
