@@ -23,7 +23,9 @@ from parl_lite import client, frames
 from parl_lite import project as projects
 from parl_lite.calls import Channel
 from parl_lite.class_code import sources_of
-from parl_lite.proxy import Address, Proxy, make_proxy
+from parl_lite.links import Address, Link, RestartingLink
+from parl_lite.payload import Decoder, Encoder
+from parl_lite.proxy import Proxy, make_proxy
 
 if TYPE_CHECKING:
     from parl_lite.remote import RemoteClass
@@ -31,21 +33,37 @@ if TYPE_CHECKING:
 
 def create(remote: RemoteClass, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Proxy:
     """Create an actor and return its proxy once the constructor has run; raises what the constructor raised."""
+    n_restarts = remote._options.max_restarts
+    if not n_restarts:
+        return make_proxy(remote, *_build(remote, args, kwargs))
+    fixed = Encoder().encode((args, kwargs), what=_what(remote))
+
+    def build_again() -> Link:
+        args, kwargs = Decoder().decode(fixed)
+        return _build(remote, args, kwargs)[0]
+
+    link, hidden = _build(remote, args, kwargs)
+    return make_proxy(remote, RestartingLink(link, build_again, n_restarts), hidden)
+
+
+def _build(remote: RemoteClass, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Link, set[str]]:
+    """Make an actor; return the way to it, and the names of attributes that hide methods."""
     here = client.current()
-    name = remote.__name__
-    grant = here.want(name, remote._options.needs(), here.timeout)
-    channel = here.open_channel(grant, name)
+    grant = here.want(remote.__name__, remote._options.needs(), here.timeout)
+    channel = here.open_channel(grant, remote.__name__)
     try:
         project = _give_project(channel, here)
         sources = _prepare_class(remote._original, project)
-        what = f"the class or an argument of {name}()"
-        hidden = channel.request(frames.CREATE, "", (remote, args, kwargs, sources), what).result()
+        hidden = channel.request(frames.CREATE, "", (remote, args, kwargs, sources), _what(remote)).result()
     except BaseException:
         here.release(grant.job)
         channel.close()
         raise
-    address = Address(grant.job, channel.label, grant.place.boot_id, grant.addresses, owned=True)
-    return make_proxy(remote, channel, address, set(hidden))
+    return Link(channel, Address(grant.job, channel.label, grant.place.boot_id, grant.addresses)), set(hidden)
+
+
+def _what(remote: RemoteClass) -> str:
+    return f"the class or an argument of {remote.__name__}()"
 
 
 def _give_project(channel: Channel, here: client.Client) -> projects.Project | None:

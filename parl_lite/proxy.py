@@ -16,21 +16,14 @@ from __future__ import annotations
 
 import functools
 import inspect
-import os
-import threading
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
-import zmq
-
-from parl_lite import client, frames, hostos, sockets
+from parl_lite import frames
 from parl_lite.calls import METHOD, Channel
 from parl_lite.class_code import defined
 from parl_lite.errors import SerializationError
-from parl_lite.security import ClusterKey
-from parl_lite.settings import Settings
-from parl_lite.sockets import data_dealer
+from parl_lite.links import Address, BorrowedLink, Link, RestartingLink
 
 if TYPE_CHECKING:
     from parl_lite.remote import RemoteClass
@@ -39,17 +32,6 @@ FORWARDED = ("call", "len", "bool", "getitem", "setitem", "delitem", "contains",
 OWN_NAMES = frozenset(("futures", "destroy"))
 _PROBED = "_repr_", "_ipython_"
 """So begin the names with which notebooks look how to show a thing: asked from the actor only if its class has them."""
-
-
-@dataclass(frozen=True)
-class Address:
-    """Where an actor is, for handles that are sent to others."""
-
-    job: str
-    label: str
-    boot_id: str
-    addresses: tuple[str, ...]
-    owned: bool = False
 
 
 class RemoteMethod:
@@ -92,10 +74,9 @@ class Proxy:
     """Stands for an actor. All its own state begins with `_parl_`; other names are the actor's."""
 
     _parl_class: RemoteClass
-    _parl_address: Address
+    _parl_link: Link | RestartingLink | BorrowedLink
     _parl_hidden: set[str]
     """Names of methods, and of our own, that attributes of the object hide."""
-    _parl_channel: Channel | None
 
     def __getattr__(self, name: str) -> Any:
         _refuse_dunder(name)
@@ -104,8 +85,10 @@ class Proxy:
             raise AttributeError(f"{remote.__name__!r} has no {name!r}")
         if name not in self._parl_hidden:
             if name in remote._methods:
-                method = self.__dict__[name] = RemoteMethod(channel, name, remote._options.wait)
-                return method  # the next call finds it without coming here
+                method = RemoteMethod(channel, name, remote._options.wait)
+                if not remote._options.max_restarts:
+                    self.__dict__[name] = method  # the next call finds it without coming here
+                return method
             if name in OWN_NAMES:
                 return Futures(self) if name == "futures" else functools.partial(destroy, self)
         value = channel.request(frames.GET, name, None, name).result()
@@ -127,26 +110,22 @@ class Proxy:
         return sorted({*dir(self._parl_class._original), *OWN_NAMES})
 
     def __repr__(self) -> str:
-        return f"<actor {self._parl_address.label}>"
+        return f"<actor {self._parl_link.address.label}>"
 
     def __reduce__(self) -> Any:
-        return attach, (self._parl_class, replace(self._parl_address, owned=False), self._parl_hidden)
+        return attach, (self._parl_class, self._parl_link.address, self._parl_hidden)
 
 
-def make_proxy(remote: RemoteClass, channel: Channel | None, address: Address, hidden: set[str]) -> Proxy:
-    """Return the proxy of an actor that exists; without a channel it connects when it is first used."""
+def make_proxy(remote: RemoteClass, link: Link | RestartingLink | BorrowedLink, hidden: set[str]) -> Proxy:
+    """Return the proxy of an actor that exists."""
     proxy: Proxy = object.__new__(remote._proxy_class)
-    proxy.__dict__.update(_parl_class=remote, _parl_channel=channel, _parl_address=address, _parl_hidden=hidden)
+    proxy.__dict__.update(_parl_class=remote, _parl_link=link, _parl_hidden=hidden)
     return proxy
 
 
 def destroy(actor: Proxy) -> None:
     """End an actor now; its calls under way fail with ActorLostError. A handle that was sent here only disconnects."""
-    address = actor._parl_address
-    if address.owned and client._current is not None:
-        client.current().release(address.job)
-    if actor._parl_channel is not None:
-        actor._parl_channel.close()
+    actor._parl_link.destroy()
 
 
 def methods_of(original: type) -> frozenset[str]:
@@ -202,38 +181,10 @@ def _refuse_dunder(name: str) -> None:
         raise AttributeError(f"{name!r} is no attribute of the actor: it concerns the proxy itself")
 
 
-# --- handles that were sent here ---------------------------------------------------------------------------
-
-_connecting = threading.Lock()  # guards _contexts and the setting of _parl_channel
-_contexts: dict[int, zmq.Context[zmq.Socket[bytes]]] = {}
-
-
 def attach(remote: RemoteClass, address: Address, hidden: set[str]) -> Proxy:
     """Rebuild a handle that was sent here: it calls the same actor, and does not keep it alive. Named in pickles."""
-    return make_proxy(remote, None, address, hidden)
+    return make_proxy(remote, BorrowedLink(address), hidden)
 
 
 def _channel(proxy: Proxy) -> Channel:
-    return proxy._parl_channel or _connected(proxy)
-
-
-def _context() -> zmq.Context[zmq.Socket[bytes]]:
-    """Return this process's context for such handles; one that a fork brought along must not be touched."""
-    if os.getpid() not in _contexts:
-        _contexts[os.getpid()] = zmq.Context()
-    return _contexts[os.getpid()]
-
-
-def _connected(proxy: Proxy) -> Channel:
-    address = proxy._parl_address
-    with _connecting:
-        if proxy._parl_channel is None:
-            here, settings = client._current, Settings.from_environment()
-            dealer = data_dealer(_context(), settings)
-            key = here.key if here is not None else ClusterKey.from_environment()
-            sockets.connect(dealer, client.nearest(address.addresses, address.boot_id, hostos.boot_id()), key)
-            trusted = here is None or here.trusted
-            proxy.__dict__["_parl_channel"] = Channel(dealer, address.label, settings, trusted=trusted)
-    channel = proxy._parl_channel
-    assert channel is not None
-    return channel
+    return proxy._parl_link.channel()

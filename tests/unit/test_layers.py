@@ -23,7 +23,7 @@ LAYERS = (
     | {"project_patterns", "project_files", "project_archive", "project"},
     {"client_state", "loop"},
     {"futures", "callbacks", "calls", "embedded", "client"},
-    {"class_code", "proxy", "creation", "remote", "pool"},
+    {"class_code", "links", "proxy", "creation", "remote", "pool"},
 )
 """Modules of parl_lite/, the lowest first. A module imports of its own and of lower layers, not in circles."""
 LEARNING = {"model", "algorithm", "agent", "checkpoint", "snapshot"}
