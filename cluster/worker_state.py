@@ -206,7 +206,8 @@ class WorkerState:
             case Connected():
                 self._n_refusals = 0
                 self._join()
-            case HandshakeFailed():
+            case HandshakeFailed(final):
+                self._n_refusals += REFUSALS if final else 1
                 self._refused()
             case Disconnected():
                 self._disconnected(now)
@@ -280,7 +281,6 @@ class WorkerState:
 
     def _refused(self) -> None:
         """Give up if this never was a worker of that master; one that was waits for its master to come back."""
-        self._n_refusals += 1
         if self._n_refusals >= REFUSALS and not self._was_welcome:
             reason = "the master hung up in the handshake: give its key (see `parl-lite key` there), or check the address"
             self._out.append(Finish(1, reason))

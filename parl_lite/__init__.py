@@ -1,10 +1,12 @@
 """parl_lite: a ZeroMQ actor-learner cluster framework for reinforcement learning in PyTorch.
 
-import parl_lite as parl
-parl.connect()                     # a private cluster on this machine; connect("HOST:8010") joins a running one
+    import parl_lite as parl
+    parl.connect()                     # a private cluster on this machine; connect("HOST:8010") joins a running one
 
-@parl.remote_class
-class Actor: ...
+    @parl.remote_class
+    class Actor: ...
+
+Names are loaded on first use (PEP 562): the master and the command line need neither torch nor anything that unpickles.
 """
 
 from __future__ import annotations
@@ -12,64 +14,63 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from parl_lite.client import cluster_info, connect, disconnect
-from parl_lite.errors import (
-    ActorLostError,
-    AuthenticationError,
-    NotConnectedError,
-    OutOfMemoryError,
-    ParlError,
-    RemoteError,
-    ResourceError,
-    SerializationError,
-    VersionError,
-)
-from parl_lite.futures import Future, as_completed, get, wait
-from parl_lite.remote import remote_class
 from parl_lite.version import __version__
 
 if TYPE_CHECKING:
     from parl_lite.agent import Agent as Agent
     from parl_lite.algorithm import Algorithm as Algorithm
+    from parl_lite.client import cluster_info as cluster_info
+    from parl_lite.client import connect as connect
+    from parl_lite.client import disconnect as disconnect
+    from parl_lite.errors import ActorLostError as ActorLostError
+    from parl_lite.errors import AuthenticationError as AuthenticationError
+    from parl_lite.errors import NotConnectedError as NotConnectedError
+    from parl_lite.errors import OutOfMemoryError as OutOfMemoryError
+    from parl_lite.errors import ParlError as ParlError
+    from parl_lite.errors import RemoteError as RemoteError
+    from parl_lite.errors import ResourceError as ResourceError
+    from parl_lite.errors import SerializationError as SerializationError
+    from parl_lite.errors import VersionError as VersionError
+    from parl_lite.futures import Future as Future
+    from parl_lite.futures import as_completed as as_completed
+    from parl_lite.futures import get as get
+    from parl_lite.futures import wait as wait
     from parl_lite.model import Model as Model
+    from parl_lite.remote import remote_class as remote_class
     from parl_lite.rollout import Rollout as Rollout
 
-_LAZY = {"Agent": "agent", "Algorithm": "algorithm", "Model": "model", "Rollout": "rollout"}
-"""Loaded on first use, so that master, worker and command line start without torch."""
+_HOMES = {
+    "agent": ("Agent",),
+    "algorithm": ("Algorithm",),
+    "client": ("cluster_info", "connect", "disconnect"),
+    "errors": (
+        "ActorLostError",
+        "AuthenticationError",
+        "NotConnectedError",
+        "OutOfMemoryError",
+        "ParlError",
+        "RemoteError",
+        "ResourceError",
+        "SerializationError",
+        "VersionError",
+    ),
+    "futures": ("Future", "as_completed", "get", "wait"),
+    "model": ("Model",),
+    "remote": ("remote_class",),
+    "rollout": ("Rollout",),
+}
+_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
-__all__ = [
-    "ActorLostError",
-    "Agent",
-    "Algorithm",
-    "AuthenticationError",
-    "Future",
-    "Model",
-    "NotConnectedError",
-    "OutOfMemoryError",
-    "ParlError",
-    "RemoteError",
-    "ResourceError",
-    "Rollout",
-    "SerializationError",
-    "VersionError",
-    "__version__",
-    "as_completed",
-    "cluster_info",
-    "connect",
-    "disconnect",
-    "get",
-    "remote_class",
-    "wait",
-]
+__all__ = ["__version__", *sorted(_HOME_OF)]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _LAZY:
+    if name not in _HOME_OF:
         raise AttributeError(f"module 'parl_lite' has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"parl_lite.{_LAZY[name]}"), name)
+    value = getattr(importlib.import_module(f"parl_lite.{_HOME_OF[name]}"), name)
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LAZY})
+    return sorted({*globals(), *_HOME_OF})

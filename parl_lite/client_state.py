@@ -181,6 +181,7 @@ class ClientState:
         self.joined = False
         self._connected = False
         self._n_refusals = 0
+        self._was_welcome = False
         self.wishes: dict[int, WantJob] = {}
         self.jobs: set[str] = set()
         self._versions = versions
@@ -198,9 +199,9 @@ class ClientState:
             case Connected():
                 self._n_refusals = 0
                 self._join()
-            case HandshakeFailed():
-                self._n_refusals += 1
-                if self._n_refusals == REFUSALS:
+            case HandshakeFailed(final):
+                self._n_refusals += REFUSALS if final else 1
+                if self._n_refusals >= REFUSALS and not self._was_welcome:
                     self._out.append(Rejected("handshake", "the handshake failed"))
             case Disconnected():
                 self.joined = self._connected = False
@@ -289,7 +290,7 @@ class ClientState:
     def _received(self, message: Message) -> None:
         match message:
             case Welcome(cluster):
-                self.joined = True
+                self.joined = self._was_welcome = True
                 self._out.append(Joined(cluster))
             case JoinAgain():
                 self._join()

@@ -135,7 +135,7 @@ class Loop:
             elif kind == zmq.EVENT_DISCONNECTED:
                 yield Disconnected()
             elif kind & _HANDSHAKE_FAILED:
-                yield HandshakeFailed()
+                yield HandshakeFailed(final=kind != zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL)
 
     def _message_events(self, readable: set[Any]) -> Iterable[Any]:
         if self._socket not in readable:

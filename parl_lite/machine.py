@@ -62,7 +62,12 @@ class Disconnected:
 
 @dataclass(frozen=True)
 class HandshakeFailed:
-    """The master, or whatever listens there, hung up before a word was said: another key, no key, another protocol."""
+    """The master, or whatever listens there, hung up before a word was said: another key, no key, another protocol.
+
+    `final`: it said why, and libzmq will not try again.
+    """
+
+    final: bool = False
 
 
 @dataclass(frozen=True)
