@@ -7,6 +7,7 @@ import functools
 import gc
 import os
 import pickle
+import queue
 import threading
 from collections.abc import Iterator
 from typing import Any, Generic, TypeVar
@@ -505,6 +506,35 @@ def test_a_script_as_in_parl_runs_unchanged(cluster):
     for actor in actors:
         actor.destroy()
     assert Worker._original.__name__ == "Worker"
+
+
+def test_one_thread_for_each_actor_as_in_parl(cluster):
+    results: queue.Queue[tuple[int, list[int]]] = queue.Queue()
+
+    def run(rank):
+        actor = Worker({"rank": rank})
+        for n in range(20):
+            actor.set_weights({"w": np.arange(n)}).get()
+            results.put((rank, actor.sample().get().tolist()))
+
+    threads = [threading.Thread(target=run, args=(rank,)) for rank in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    found = [results.get_nowait() for _ in range(40)]
+    for rank in range(2):
+        assert [values for which, values in found if which == rank] == [[2 * i for i in range(n)] for n in range(20)]
+
+
+def test_threads_may_share_an_actor(cluster):
+    actor = Thing(0)
+    threads = [threading.Thread(target=lambda: [actor.increase() for _ in range(50)]) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert actor.n == 200
 
 
 def test_a_future_that_is_not_ready_times_out_and_loses_nothing(cluster, fifo):

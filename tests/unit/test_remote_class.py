@@ -48,6 +48,11 @@ class Remote(Plain):
         return Remote.CONSTANT
 
 
+class Outer:
+    @parl_lite.remote_class
+    class Inner: ...
+
+
 @parl_lite.remote_class(n_cpu=2)
 class WithOptions(Generic[T]):
     options = "the user's own"
@@ -143,6 +148,10 @@ def test_the_decorated_class_is_pickled_by_its_name(remote):
     again = pickle.loads(data)
     assert again._original is remote._original
     assert again._options == remote._options
+
+
+def test_a_class_within_a_class_is_found_by_its_name():
+    assert pickle.loads(pickle.dumps(Outer.Inner)) is Outer.Inner
 
 
 def test_making_an_actor_without_a_cluster_says_what_to_do():
