@@ -30,9 +30,11 @@ class JobLog:
         self._write(data)
         self._tail = (self._tail + data)[-self._settings.log_tail :]
         whole, newline, self._line = (self._line + data).rpartition(b"\n")
-        if len(self._line) > self._settings.log_batch:
-            whole, newline, self._line = self._line, b"\n", b""
-        return self._within_rate(whole + newline)
+        text = self._within_rate(whole + newline)
+        if len(self._line) > self._settings.log_batch:  # over any allowance, so there is no need to keep it
+            self._n_hidden += len(self._line)
+            self._line = b""
+        return text
 
     def close(self) -> str:
         """Close the file; return what the driver has not seen yet."""

@@ -63,7 +63,10 @@ def runtime_folder() -> Path:
     if len(base) > _LONGEST_SOCKET_PATH - 40:
         base = "/tmp"
     folder = Path(base) / f"parl_lite-{os.getuid()}"
-    folder.mkdir(mode=0o700, exist_ok=True)
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+    except FileExistsError:
+        pass  # it is no folder, and refused below
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
         raise ParlError(f"{folder} does not belong to you: remove it, or set TMPDIR to a folder of yours.")

@@ -31,7 +31,8 @@ class Waker:
     def clear(self) -> None:
         """Take back every wake so far."""
         try:
-            os.read(self._read, 4096)
+            while len(os.read(self._read, 4096)) == 4096:  # a pipe keeps each wake, an eventfd only their number
+                pass
         except BlockingIOError:
             pass
 
