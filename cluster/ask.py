@@ -29,6 +29,8 @@ def ask(address: str, question: Message, kind: type[AnswerT], timeout: float, se
     """
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     dealer = control_dealer(context, settings, secrets.token_bytes(8).replace(b"\0", b"\1"))
+    dealer.set(zmq.IMMEDIATE, 0)  # with 1, libzmq drops unread what a peer said right before it closed
+    dealer.set(zmq.IMMEDIATE, 0)  # with 1, libzmq drops unread what a peer said right before it closed
     deadline = time.monotonic() + timeout
     try:
         dealer.connect(address)

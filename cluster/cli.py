@@ -32,7 +32,7 @@ from .standing import Offer, Standing
 from .status_view import view
 
 _PORT = 8010
-_LOOK_TIMEOUT = 2.0
+_LOOK_TIMEOUT = 1.0
 _FOLLOW_PAUSE = 0.1
 _WIDTH_OF_A_PIPE = 160
 

@@ -68,9 +68,9 @@ def report(address: str) -> dict[str, Any]:
     return json.loads(done("status", "--address", address, "--json"))
 
 
-def things() -> tuple[list[Path], set[int]]:
+def things() -> tuple[list[Path], dict[int, str]]:
     """Return what clusters of this module have now: folders and processes."""
-    return sorted(hostos.runtime_folder().iterdir()), set(processes_of_ours())
+    return sorted(hostos.runtime_folder().iterdir()), processes_of_ours()
 
 
 @contextmanager
@@ -193,15 +193,21 @@ def test_status_answers_at_any_moment(standing: str) -> None:
     assert [told["n_cpu"] for told in seen] == [2] * 20
 
 
+def _with(word: str, text: str) -> str:
+    return text if word in text else ""
+
+
 def test_logs_are_found_by_class_and_by_job(standing: str) -> None:
     with connected(standing):
-        first, second = Parrot(), Parrot()
+        first = Parrot()
         first.say("from the first")
+        until(lambda: "from the first\n" in run("logs", "Parrot").stdout, 10, "its worker wrote it down")
+        second = Parrot()
         second.say("from the second")
-        jobs = {job["pid"]: job["job"] for worker in report(standing)["workers"] for job in worker["jobs"]}
-        everything = done("logs", "Parrot")
-        alone = [done("logs", job) for job in jobs.values()]
-    assert everything.index("from the second") < everything.index("from the first")
+        everything = until(lambda: _with("from the second\n", run("logs", "Parrot").stdout), 10, "the other, too")
+        jobs = [job["job"] for worker in report(standing)["workers"] for job in worker["jobs"]]
+        alone = [done("logs", job) for job in jobs]
+    assert str(everything).index("from the second") < str(everything).index("from the first")
     assert sorted(alone) == ["from the first\n", "from the second\n"]
     assert "there are logs of" in refused("logs", "Cockatoo")
 
@@ -278,11 +284,14 @@ def test_stop_ends_the_workers_of_a_dead_master() -> None:
         assert not alive(mine["worker"])
 
 
-def test_stop_reaches_a_master_that_registered_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with cluster("--n-cpu", "0") as address, elsewhere(monkeypatch):
-        assert "no cluster runs on this machine" in refused("stop")
-        assert "Stopped" in done("stop", "--port", port_of(address))
-        assert "no cluster runs at port" in refused("stop", "--port", port_of(address))
+def test_stop_reaches_a_master_that_registered_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    with cluster("--n-cpu", "0") as address:
+        master = pids(address)["master"]
+        with elsewhere(monkeypatch):
+            assert "no cluster runs on this machine" in refused("stop")
+            assert "Stopped" in done("stop", "--port", port_of(address))
+            assert "no cluster runs at port" in refused("stop", "--port", port_of(address))
+        assert hostos.wait_for_end(master, 10)
 
 
 @contextmanager
