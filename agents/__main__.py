@@ -41,14 +41,10 @@ def _command(name: str) -> click.Command:
 
     @click.option("--logdir", type=click.Path(path_type=Path), help="Folder of the run  [default: runs/ALGO-ENV-SEED]")
     @click.option("--address", help="HOST:PORT of a cluster; without, a private one on this machine.")
-    @click.option(
-        "--target", type=float, help="Mean return to stop at  [default: the environment's own, if it has one]"
-    )
+    @click.option("--target", type=float, help="Mean return to stop at  [default: the environment's own, if it has one]")
     @click.option("--require-target", is_flag=True, help="Exit with 1 if the target was not reached.")
     @options_from(settings_class)
-    def command(
-        logdir: Path | None, address: str | None, target: float | None, require_target: bool, **values: Any
-    ) -> None:
+    def command(logdir: Path | None, address: str | None, target: float | None, require_target: bool, **values: Any) -> None:
         torch.set_num_threads(1)  # small networks: a second thread costs more than it brings, and actors need the cores
         settings = settings_class(**values)
         logdir = logdir or Path("runs") / f"{name}-{settings.env.replace('/', '-')}-{settings.seed}"

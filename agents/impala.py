@@ -31,8 +31,8 @@ class ImpalaSettings:
     """Environments that an actor steps together."""
     unroll_length: int = 32
     """Steps of each environment in one rollout."""
-    rollouts_per_batch: int = 2
-    """Rollouts that one update learns from."""
+    rollouts_per_batch: int = 0
+    """Rollouts that one update learns from; 0: as many as there are actors, so that more actors add no policy lag."""
     calls_in_flight: int = 2
     """Rollouts asked of an actor at a time: 2 keep it busy, 1 keeps its weights fresher."""
     hidden_size: int = 64

@@ -23,7 +23,7 @@ logger = logging.getLogger("parl_lite.agents")
 
 WINDOW = 100
 """Episodes in a mean return."""
-ROW_INTERVAL = 0.5
+ROW_INTERVAL = 0.2
 """Seconds between two rows of progress.csv."""
 STALE_LAG = 200
 """A mean policy lag of so many updates is warned of: the weights do not reach the actors, or they are far too slow."""

@@ -75,8 +75,8 @@ def run(
         make_actor = partial(_make_actor, settings, make_model)
         with Trajectories(make_actor, settings.n_actors, calls_in_flight=settings.calls_in_flight) as trajectories:
             record = RunRecord(logdir, algo, settings, target)
-            args = (settings.total_steps, settings.rollouts_per_batch)
-            stopped = learn_from_trajectories(agent, trajectories, record, *args)
+            batch = settings.rollouts_per_batch or settings.n_actors
+            stopped = learn_from_trajectories(agent, trajectories, record, settings.total_steps, batch)
             summary = record.finish(stopped, n_actors=settings.n_actors, actors_lost=trajectories.n_lost)
             agent.save(record.logdir / "agent.ckpt")
     finally:

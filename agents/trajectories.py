@@ -116,9 +116,7 @@ class Trajectories:
     def __enter__(self) -> Trajectories:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
     def _ask(self, seat: Seat) -> None:

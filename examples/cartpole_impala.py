@@ -47,7 +47,7 @@ def learn(agent: parl.Agent, trajectories: Trajectories, record: RunRecord, sett
         with Progress() as progress:
             trajectories.publish(record.n_updates, agent.get_weights())
             while record.env_steps < settings.total_steps and not record.solved:
-                batch = concatenate(trajectories.take(settings.rollouts_per_batch))
+                batch = concatenate(trajectories.take(settings.n_actors))
                 lag = float(np.mean(record.n_updates - batch["version"]))
                 metrics = agent.learn(batch)
                 record.update(batch, lag, metrics)

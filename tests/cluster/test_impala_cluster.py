@@ -71,9 +71,7 @@ def test_the_example_trains_and_writes_what_it_promises(nothing_left, tmp_path):
 
 def test_the_command_line_does_the_same(nothing_left, tmp_path):
     arguments = ["impala", "--total-steps", "3000", "--seed", "5", "--n-actors", "1", "--logdir", str(tmp_path)]
-    done = subprocess.run(
-        [sys.executable, "-m", "parl_lite.agents", *arguments], capture_output=True, text=True, timeout=100
-    )
+    done = subprocess.run([sys.executable, "-m", "parl_lite.agents", *arguments], capture_output=True, text=True, timeout=100)
     assert done.returncode == 0, done.stderr
     summary = json.loads((tmp_path / "summary.json").read_text())
     assert (summary["algo"], summary["env"], summary["seed"], summary["solved_at"]) == (

@@ -83,9 +83,7 @@ def everything(agent: CountingAgent) -> bytes:
     optimizer = agent.alg.optimizer
     moments = [value.numpy().tobytes() for state in optimizer.state.values() for value in state.values()]
     weights = [array.tobytes() for array in agent.get_weights().values()]
-    return pickle.dumps(
-        (weights, moments, optimizer.param_groups[0]["lr"], agent.env_steps, agent.sample(np.ones((1, 3))))
-    )
+    return pickle.dumps((weights, moments, optimizer.param_groups[0]["lr"], agent.env_steps, agent.sample(np.ones((1, 3)))))
 
 
 def test_forty_updates_equal_twenty_saved_and_restored_in_a_new_process_and_twenty_more(tmp_path):

@@ -92,9 +92,7 @@ def test_what_only_one_side_has_is_named():
     del source.optimizer
     target.loss_scale = 1.0
     source.only_here = 2
-    with pytest.warns(
-        UserWarning, match=r"only_here is in the checkpoint only.*optimizer \(Adam\).*loss_scale \(float\)"
-    ):
+    with pytest.warns(UserWarning, match=r"only_here is in the checkpoint only.*optimizer \(Adam\).*loss_scale \(float\)"):
         target.load_state_dict(source.state_dict())
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 from functools import partial
 
 import numpy as np
@@ -86,6 +87,20 @@ def test_pseudo_rows_are_those_after_an_end_and_hold_no_reward():
     columns = Collector(counters(AutoresetMode.NEXT_STEP), alternating, 12).collect()
     np.testing.assert_array_equal(~columns["valid"][1:], columns["terminated"][:-1])
     np.testing.assert_array_equal(columns["reward"], columns["valid"].astype(np.float32))
+
+
+def test_a_reward_that_an_environment_gives_for_a_pseudo_step_is_dropped():
+    envs = counters(AutoresetMode.NEXT_STEP)
+    step = envs.step
+
+    def generous(action):
+        obs, reward, *rest = step(action)
+        return obs, np.where(reward == 0, 100.0, reward), *rest
+
+    envs.step = generous
+    columns = Collector(envs, alternating, 12).collect()
+    np.testing.assert_array_equal(columns["reward"], columns["valid"].astype(np.float32))
+    assert np.nanmax(columns["episode_return"]) == 4
 
 
 def test_columns_have_the_documented_shapes_and_dtypes():
@@ -176,9 +191,7 @@ def test_actions_follow_the_probabilities_of_the_policy():
 
 
 def new_worker(rank: int = 0) -> RolloutWorker:
-    return RolloutWorker(
-        partial(make_envs, "CartPole-v1", 2), partial(actor_critic, 8), unroll_length=50, seed=1, rank=rank
-    )
+    return RolloutWorker(partial(make_envs, "CartPole-v1", 2), partial(actor_critic, 8), unroll_length=50, seed=1, rank=rank)
 
 
 def test_a_worker_repeats_itself_and_no_other_rank(preserved_randomness):
@@ -190,6 +203,15 @@ def test_a_worker_repeats_itself_and_no_other_rank(preserved_randomness):
         rollouts.append(worker.sample())
     np.testing.assert_array_equal(rollouts[0]["obs"], rollouts[1]["obs"])
     assert not (rollouts[0]["obs"] == rollouts[2]["obs"]).any(axis=-1).any()
+
+
+def test_a_worker_seeds_the_streams_that_environments_may_draw_from(preserved_randomness):
+    draws = []
+    for rank in (0, 0, 1):
+        new_worker(rank)
+        draws.append((random.random(), np.random.rand(), torch.rand(1).item()))
+    assert draws[0] == draws[1]
+    assert len({*draws[0], *draws[2]}) == 6
 
 
 def test_a_worker_acts_with_the_newest_weights_it_was_given_in_any_order(preserved_randomness):

@@ -78,7 +78,27 @@ def test_one_update_by_hand():
     assert (agent.alg.env_steps, agent.alg.n_updates) == (2, 1)
 
 
-def test_rates_and_entropy_bonus_fall_to_zero_at_total_steps():
+def test_the_direction_of_one_update_leaves_nothing_behind_for_the_next():
+    # the second batch has the opposite gradient of V, so that V goes back to where it was: Adam without momentum
+    agent = Agent(IMPALA(Table(), ImpalaSettings(reward_scale=1.0, value_learning_rate=0.5)))
+    levels = []
+    for reward in (2.0, -1.5):
+        ended = np.ones((1, 2), dtype=bool)
+        agent.learn(rollout(1, 2, reward=np.full((1, 2), reward, dtype=np.float32), terminated=ended))
+        levels.append(agent.alg.model.level.item())
+    assert levels == pytest.approx([0.5, 0.0], abs=1e-4)
+
+
+def test_the_entropy_bonus_falls_to_zero_at_total_steps():
+    agent = Agent(IMPALA(Table(), ImpalaSettings(total_steps=40, learning_rate=0.0)))
+    with torch.no_grad():
+        agent.alg.model.logits.copy_(torch.tensor([0.0, 1.0]))
+    norms = [agent.learn(rollout(5, 2))["grad_norm"] for _ in range(5)]  # no advantage: the bonus is all there is
+    assert norms[0] > 1e-4
+    assert [norm / norms[0] for norm in norms] == pytest.approx([1.0, 0.75, 0.5, 0.25, 0.0])
+
+
+def test_the_learning_rates_fall_to_zero_at_total_steps():
     alg = IMPALA(Table(), ImpalaSettings(total_steps=40, learning_rate=1.0, value_learning_rate=2.0))
     rates = []
     for _ in range(5):

@@ -74,7 +74,7 @@ def test_it_is_solved_when_a_hundred_episodes_in_a_row_have_the_target_as_their_
     record.update(batch([0.0] * 50, n_rows=200), 0.0, {})
     assert not record.solved  # mean 4.5
     record.update(batch([5.5] * 100, n_rows=200), 0.0, {})
-    record.update(batch([0.0] * 100, n_rows=200), 0.0, {})
+    record.update(batch([9.0] * 100, n_rows=200), 0.0, {})
     assert record.solved_at == 600
 
 

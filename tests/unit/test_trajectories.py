@@ -170,6 +170,19 @@ def test_actors_that_die_before_their_first_rollout_again_and_again_are_not_made
         trajectories.take(1)
 
 
+def test_a_first_rollout_ends_the_count_of_actors_that_died_before_theirs(stage):
+    trajectories = Trajectories(stage.make, 1)
+    publish(trajectories, 0)
+    for number in (0, 1):
+        stage.moves.append(lambda number=number: stage.actors[number].die())
+    stage.moves += [lambda: stage.actors[2].finish()]
+    for number in (2, 3, 4):
+        stage.moves.append(lambda number=number: stage.actors[number].die())
+    stage.moves += [lambda: stage.actors[5].finish()]
+    assert trajectories.take(2) == [(2, 0, 0), (5, 0, 0)]
+    assert trajectories.n_lost == 5
+
+
 def test_without_room_for_a_new_actor_the_others_go_on(stage):
     def make(rank: int) -> FakeActor:
         if rank == 2:

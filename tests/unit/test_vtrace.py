@@ -27,7 +27,7 @@ def numbers(tensor: Tensor) -> list[float]:
 
 
 def random_rows(seed: int, steps: int = 12, n_envs: int = 5) -> tuple[Rows, Tensor, Tensor, Tensor]:
-    """Return (rows, value, next_value, log_ratio) with both kinds of ends and pseudo-rows after them, as NEXT_STEP gives."""
+    """Return (rows, value, next_value, log_ratio) with ends of both kinds and pseudo-rows after them (NEXT_STEP)."""
     generator = torch.Generator().manual_seed(seed)
     end = torch.rand(steps, n_envs, generator=generator)
     terminated, truncated, valid = end < 0.15, end > 0.85, torch.ones(steps, n_envs, dtype=torch.bool)
