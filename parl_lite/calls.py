@@ -8,8 +8,8 @@ No thread stands between a caller and the socket: who waits for a result reads t
     wait, as_completed, time-outs   the same as several threads, over many sockets (futures.py)
 
 The descriptor of a ZeroMQ socket is edge-triggered: every access that may consume the edge takes all messages before it
-lets go of the lock. A connection that breaks makes the socket unwritable (ZMQ_IMMEDIATE), so a lost job is seen here
-without any message; the reason follows on the control path, and is waited for `loss_patience`.
+lets go of the lock. A socket monitor tells that the connection broke, so a lost job is seen here without any message; the
+reason follows on the control path, and is waited for `loss_patience`.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from parl_lite.frames import HEADER
 from parl_lite.futures import CANCELLED, DONE, FAILED, PENDING, Future, wait_any
 from parl_lite.payload import Decoder, Encoder
 from parl_lite.settings import Settings
+from parl_lite.sockets import watch_connection
 from parl_lite.waker import Waker
 
 _DONTWAIT = int(zmq.DONTWAIT)  # plain numbers: an enum's operators would cost a microsecond each on the hot path
 _SNDMORE = int(zmq.SNDMORE)
-_POLLOUT = int(zmq.POLLOUT)
 
 
 class MethodMarker:
@@ -78,11 +78,12 @@ class Channel:
         self._last_request = 0
         self._listeners: list[Waker] = []
         self._down_since: float | None = None
-        self._has_sent = False  # until then the connection may still be on its way
         self._fd = int(socket.get(zmq.FD))
         self._pid = os.getpid()
         # not __del__: in a garbage cycle the socket's own finalizer could run first, and warn
-        weakref.finalize(self, _close_socket, socket, self._pid).atexit = False
+        self._monitor = watch_connection(socket)
+        self._close = weakref.finalize(self, _close_sockets, socket, self._monitor, self._pid)
+        self._close.atexit = False
 
     # --- calling -------------------------------------------------------------------------------------------
 
@@ -140,7 +141,7 @@ class Channel:
         with self._entered():
             self.loss = self.loss or ActorLostError(f"the handle of {self.label} was destroyed.")
             self._fail_pending()
-            self._socket.close(0)
+            self._close()
 
     def lose(self, loss: ActorLostError) -> None:
         """The control path says that the job is gone: whoever waits learns it after the results that still came."""
@@ -203,21 +204,12 @@ class Channel:
         return self._lock
 
     def _send(self, head: bytes, body: bytes | None) -> None:
-        """Send one message; until the connection stands this waits."""
-        while True:
-            try:
-                if body is None:
-                    self._socket.send(head)
-                else:
-                    self._socket.send(head, _SNDMORE)
-                    self._socket.send(body, copy=False)
-            except zmq.Again:
-                self._look_for_loss()
-                if self.loss is not None:
-                    raise self.loss from None
-            else:
-                self._has_sent = True
-                return
+        """Send one message; while the connection is on its way ZeroMQ keeps it."""
+        if body is None:
+            self._socket.send(head)
+        else:
+            self._socket.send(head, _SNDMORE)
+            self._socket.send(body, copy=False)
 
     def _take_all(self) -> None:
         delivered = False
@@ -265,23 +257,17 @@ class Channel:
 
     def _look_for_loss(self) -> None:
         """Fail what is under way if the job is gone; called whenever a wait found nothing."""
-        if self.loss is None and not self._connection_stands():
+        if self.loss is None and self._connection_is_broken():
             now = time.monotonic()
             if self._down_since is None:
                 self._down_since = now
-            patience = self._settings.loss_patience if self._has_sent else self._settings.liveness_timeout
-            if now - self._down_since >= patience:
+            if now - self._down_since >= self._settings.loss_patience:
                 self.loss = self._explain_loss()
         if self.loss is not None:
             self._fail_pending()
 
-    def _connection_stands(self) -> bool:
-        if self._socket.closed:
-            return False
-        if int(self._socket.get(zmq.EVENTS)) & _POLLOUT:
-            self._down_since = None
-            return True
-        return False
+    def _connection_is_broken(self) -> bool:
+        return self._down_since is not None or self._socket.closed or bool(self._monitor.poll(0))
 
     def _fail_pending(self) -> None:
         pending, self._pending = self._pending, {}
@@ -312,6 +298,8 @@ class Channel:
             self._listeners.remove(waker)
 
 
-def _close_socket(socket: zmq.Socket[bytes], pid: int) -> None:
-    if not socket.closed and os.getpid() == pid:
+def _close_sockets(socket: zmq.Socket[bytes], monitor: zmq.Socket[bytes], pid: int) -> None:
+    if os.getpid() == pid:
+        socket.disable_monitor()
+        monitor.close(0)
         socket.close(0)

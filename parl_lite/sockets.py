@@ -16,6 +16,7 @@ from parl_lite.errors import ParlError
 from parl_lite.security import ClusterKey
 from parl_lite.settings import Settings
 
+_NEVER_MS = 2**31 - 1
 _CONTROL_QUEUE = 100_000
 """So many control messages may wait for one peer; more, and it is taken for dead."""
 
@@ -54,15 +55,24 @@ def data_router(context: zmq.Context[zmq.Socket[bytes]], settings: Settings) -> 
 
 
 def data_dealer(context: zmq.Context[zmq.Socket[bytes]], settings: Settings) -> zmq.Socket[bytes]:
-    """Return the socket of one actor handle, which queues only while connected: not writable means not connected."""
+    """Return the socket of one actor handle. It connects once: another job may listen at the address later.
+
+    Not ZMQ_IMMEDIATE, and no ZMQ_RECONNECT_IVL of -1: with either libzmq drops unread answers when the connection breaks.
+    """
     dealer = context.socket(zmq.DEALER)
-    dealer.set(zmq.IMMEDIATE, 1)
     dealer.set(zmq.SNDHWM, 0)
     dealer.set(zmq.RCVHWM, 0)
     dealer.set(zmq.RCVTIMEO, int(settings.poll_slice * 1000))
-    dealer.set(zmq.SNDTIMEO, int(settings.poll_slice * 1000))
     _common(dealer, settings)
+    dealer.set(zmq.RECONNECT_IVL, _NEVER_MS)
+    dealer.set(zmq.RECONNECT_IVL_MAX, 0)
     return dealer
+
+
+def watch_connection(dealer: zmq.Socket[bytes]) -> zmq.Socket[bytes]:
+    """Return a socket that has something to read as soon as the connection of a `data_dealer` is broken or refused."""
+    broken = zmq.EVENT_DISCONNECTED | zmq.EVENT_CONNECT_RETRIED | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+    return dealer.get_monitor_socket(broken | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_AUTH)
 
 
 def _common(sock: zmq.Socket[bytes], settings: Settings) -> None:

@@ -341,7 +341,6 @@ def test_a_port_held_by_a_stranger_is_named() -> None:
         (["start", "--n-cpu", "-1"], "--n-cpu '-1' is no number of CPUs"),
         (["start", "--gpu", "0,0"], "names a GPU twice"),
         (["start", "--host", "198.51.100.7"], "--host 198.51.100.7 is no address of this machine"),
-        (["start", "--advertise", "198.51.100.7"], "--advertise 198.51.100.7 is no address of this machine"),
         (["connect"], "is not an address: write HOST:PORT"),
         (["connect", "nowhere"], "'nowhere' is not an address: write HOST:PORT"),
         (["connect", "127.0.0.1:1", "--n-cpu", "0"], "offers nothing"),

@@ -62,15 +62,18 @@ def test_a_blocking_call_ends_when_the_job_is_killed_from_elsewhere(cluster):
         actor.sleep(1000)
 
 
-def test_results_that_came_before_the_death_are_not_lost(cluster):
+def test_results_that_came_before_the_death_are_not_lost(cluster, tmp_path):
     actor = Patient()
+    pid = actor.pid()
     futures = [actor.futures.echo(i) for i in range(50)]
-    actor.echo(0)  # so that all of them have arrived, though nobody has looked
-    fatal = actor.futures.die()
-    fatal.exception()
+    actor.futures.touch(str(tmp_path / "answered"))
+    until((tmp_path / "answered").exists, 5, "all are answered, though nobody has looked")
+    until(lambda: psutil.Process(pid).status() == psutil.STATUS_SLEEPING, 5, "the answers have left")
+    kill(pid)
+    until(lambda: not alive(pid), 5, "it is gone")
     assert [future.result() for future in futures] == list(range(50))
     with pytest.raises(ActorLostError):
-        fatal.result()
+        actor.echo(1)
 
 
 def test_system_exit_ends_the_actor_with_its_code(cluster):
