@@ -1,5 +1,4 @@
-"""Steps a vector environment with a policy and writes rollouts. Knows numpy and gymnasium; nothing of torch and
-clusters.
+"""Steps a vector environment with a policy and writes rollouts. Knows numpy and gymnasium; nothing of torch and clusters.
 
 A rollout is a dict of columns, (T, B, ...): T steps of B environments. Row t of environment b is one step:
 

@@ -1,5 +1,4 @@
-"""IMPALA: an actor-critic that learns from rollouts of slightly older policies. Knows nothing of actors and
-clusters."""
+"""IMPALA: an actor-critic that learns from rollouts of slightly older policies. Knows nothing of actors and clusters."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Shows how a run goes: one live line on a terminal, a plain line now and then elsewhere. Knows rich and nothing of
-runs."""
+"""Shows how a run goes: one live line on a terminal, a plain line now and then elsewhere. Knows rich and nothing of runs."""
 
 from __future__ import annotations
 

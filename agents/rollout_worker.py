@@ -1,6 +1,6 @@
 """The actor: environments, a copy of the policy, and rollouts on request. Knows nothing of algorithms and clusters.
 
-It is a plain class. `trajectories.py` makes a remote class of it; tests call it as it is.
+It is a plain class. `training.py` makes a remote class of it; tests call it as it is.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""Random streams for many processes from one seed: distinct for each rank, the same in each run. Knows numpy and
-torch."""
+"""Random streams for many processes from one seed: distinct for each rank, the same in each run. Knows numpy and torch."""
 
 from __future__ import annotations
 

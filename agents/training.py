@@ -1,5 +1,4 @@
-"""A run from beginning to end: cluster, actors, learner, record. Knows the face of parl_lite and no algorithm in
-particular."""
+"""A run from beginning to end: cluster, actors, learner, record. Knows the face of parl_lite, and no algorithm."""
 
 from __future__ import annotations
 
