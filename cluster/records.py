@@ -23,11 +23,14 @@ class Worker:
     absent_until: float | None = None
     draining: bool = False
 
+    @property
+    def takes_jobs(self) -> bool:
+        """Whether jobs could start on it, room provided."""
+        return self.absent_until is None and not self.draining
+
     def has_room_for(self, needs: Needs) -> bool:
         """Return whether a job could start now."""
-        if self.absent_until is not None or self.draining:
-            return False
-        return self.free_cpu >= needs.n_cpu and len(self.free_gpus) >= needs.n_gpu
+        return self.takes_jobs and self.free_cpu >= needs.n_cpu and len(self.free_gpus) >= needs.n_gpu
 
     def could_ever_run(self, needs: Needs) -> bool:
         """Return whether a job could start if nothing else ran."""

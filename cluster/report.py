@@ -28,10 +28,13 @@ def why_waiting(needs: Needs, n_before: int, workers: Collection[Worker]) -> str
     """Return why a wish with so many others before it waits."""
     if not workers:
         return "no worker has joined the cluster yet"
-    total = sum(worker.n_cpu for worker in workers)
-    free = sum(worker.free_cpu for worker in workers)
-    wanted = _amount(needs.n_cpu, "CPU") + (f", {_amount(needs.n_gpu, 'GPU')}" if needs.n_gpu else "")
-    return f"it needs {wanted}; {free} of {total} CPUs are free, and {_amount(n_before, 'wish', 'wishes')} came before"
+    ready = [worker for worker in workers if worker.takes_jobs]
+    wanted = _amount(needs.n_cpu, "CPU")
+    free = f"{sum(worker.free_cpu for worker in ready)} of {sum(worker.n_cpu for worker in workers)} CPUs"
+    if needs.n_gpu:
+        wanted += f", {_amount(needs.n_gpu, 'GPU')}"
+        free += f", {sum(len(worker.free_gpus) for worker in ready)} of {sum(len(worker.gpus) for worker in workers)} GPUs"
+    return f"it needs {wanted}; {free} are free, and {_amount(n_before, 'wish', 'wishes')} came before"
 
 
 def report(workers: Collection[Worker], clients: Iterable[Client], wishes: Sequence[Wish], now: float) -> dict[str, object]:

@@ -262,8 +262,8 @@ def test_a_notice_counts_the_wishes_before_and_names_the_gpus(master: Master) ->
     master.hears(W, worker(n_cpu=4, gpus=("0", "1")))
     master.hears(C, client(), want(1, n_gpu=2), want(2, n_gpu=1), want(3, n_cpu=2, n_gpu=2))
     assert letters(master.waits(1.0)) == [
-        WishWaits(2, "it needs 1 CPU, 1 GPU; 3 of 4 CPUs are free, and 0 wishes came before"),
-        WishWaits(3, "it needs 2 CPUs, 2 GPUs; 3 of 4 CPUs are free, and 1 wish came before"),
+        WishWaits(2, "it needs 1 CPU, 1 GPU; 3 of 4 CPUs, 0 of 2 GPUs are free, and 0 wishes came before"),
+        WishWaits(3, "it needs 2 CPUs, 2 GPUs; 3 of 4 CPUs, 0 of 2 GPUs are free, and 1 wish came before"),
     ]
 
 
