@@ -8,6 +8,9 @@ What a proxy does with a name:
     __call__, __len__, ...        (FORWARDED) if the class defines it, using it calls the actor: `actor[3]`
     every other dunder            concerns the proxy itself: ==, hash, repr, dir, pickling; never sent, not to be set
 
+`isinstance(actor, Class)` is true, of the bases, too. A method that returns the object itself is an error, but for
+__enter__: the object stays in its process.
+
 An attribute that the constructor sets, or that is set through this proxy, hides a method of the same name.
 With wait=False methods and `actor(...)` return futures; attributes and the other dunders give values all the same.
 """

@@ -2,7 +2,7 @@
 
 A decorated class is used like the class itself. Calling it creates an actor and returns its proxy (see proxy.py, also
 for what a proxy does with a name). In the process of an actor, and only there, the name of its class means the plain
-class, so that `super(B, self)` and `Base.__init__(self)` in its methods are what they are in plain Python.
+class, so that `super(B, self)`, `Base.__init__(self)` and `B(...)` in its methods are what they are in plain Python.
 """
 
 from __future__ import annotations
@@ -80,7 +80,8 @@ def remote_class(cls: Any = None, /, **options: Any) -> Any:
         n_cpu: slots an actor takes; numeric libraries in it use so many threads.
         n_gpu: GPUs an actor takes for itself.
         max_memory: MB that an actor may use more than at its start; above, it is killed (OutOfMemoryError).
-        max_restarts: how often a lost actor is built anew.
+        max_restarts: how often a lost actor is built anew, with the arguments it was made with, when it is used again.
+            Calls under way when it was lost fail, and handles that were sent to others before do not follow it.
 
     The result is used like the class: `Cls(...)` makes an actor, `Cls.static_method()` and `Cls.CONSTANT` work here,
     `Cls._original` is the plain class, and `Cls.options(n_cpu=2)(...)` changes options for one actor. A class derived
