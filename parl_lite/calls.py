@@ -105,7 +105,7 @@ class Channel:
 
     def _begin(self, future: Future, kind: int, name: str, value: Any, what: str) -> None:
         if self.loss is not None:
-            raise self.loss
+            raise self.loss.with_traceback(None)
         parts = self._encoder.encode_parts(value, what=what)
         self._last_request = request = self._last_request + 1
         future._request = request

@@ -81,7 +81,7 @@ class Future:
         if self._state == CANCELLED:
             raise CancelledError()
         try:
-            raise self._value
+            raise self._value.with_traceback(None)
         finally:
             del self  # the traceback keeps this frame: with the future in it, an actor would live until the next gc
 

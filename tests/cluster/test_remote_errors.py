@@ -288,10 +288,13 @@ def test_a_remote_error_can_be_a_value(raising):
 
 def test_an_error_is_raised_as_often_as_it_is_asked_for(raising):
     future = raising.futures.boom("KeyError")
+    lengths = set()
     for _ in range(3):
-        with pytest.raises(KeyError):
+        with pytest.raises(KeyError) as info:
             future.result()
+        lengths.add(len(info.traceback))
     assert isinstance(future.exception(), KeyError)
+    assert len(lengths) == 1  # it does not gather frames
 
 
 @pytest.mark.parametrize(("code", "exit_code"), [(3, 3), (None, 0), ("a last word", 1)])
