@@ -44,6 +44,13 @@ def advertised(host: str) -> str:
     return outward() if host in _WILDCARDS else host
 
 
+def interface_of(host: str) -> str:
+    """Return where to listen so that others reach it at `host`: there, or on all interfaces when it is not one of ours."""
+    if not host or is_of_this_machine(host):
+        return host
+    return "::" if ":" in host else "0.0.0.0"
+
+
 def outward() -> str:
     """Return the address of the interface that leads out, else of any that is up, else the loopback address."""
     try:

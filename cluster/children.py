@@ -55,7 +55,9 @@ class Surroundings:
 
     folder: str
     host: str
-    """Interface for tcp sockets of jobs, "" for none."""
+    """Where other machines reach tcp sockets of jobs, "" for none."""
+    interface: str
+    """Where those listen: mostly the same; all of this machine's when the host is a router's that leads here."""
     ports: tuple[int, int] | None
     """First port and the one after the last; None for any."""
     master: str
@@ -154,6 +156,7 @@ class Children:
             "name": order.name,
             "folder": self._surroundings.folder,
             "host": self._surroundings.host,
+            "interface": self._surroundings.interface,
             "ports": self._surroundings.ports,
             "worker_pid": os.getpid(),
             "environment": environment,

@@ -17,6 +17,7 @@ from typing import Any
 
 import click
 from rich.console import Console
+from rich.text import Text
 
 from parl_lite.errors import ParlError
 from parl_lite.messages import AskStatus, Status
@@ -77,7 +78,7 @@ def start(
     """Start a cluster: a master, and a worker of this machine (none with --n-cpu 0)."""
     settings = _settings()
     host = _listening_host(host)
-    offer = Offer(n_cpu, gpu, ports, _own_address(advertise or addresses.advertised(host)))
+    offer = Offer(n_cpu, gpu, ports, _advertised(advertise or addresses.advertised(host)))
     with _ending_on_signals(block) as started:
         started.append(_master(addresses.join(host, port), block, settings))
         port = addresses.split(started[0].said["address"])[1]
@@ -110,7 +111,7 @@ def connect(
     master = _address(address or spelled_out or "")
     if n_cpu == 0:
         raise click.ClickException("--n-cpu 0 offers nothing: leave it out to offer all cores.")
-    offer = Offer(n_cpu, gpu, ports, _own_address(advertise) if advertise else None)
+    offer = Offer(n_cpu, gpu, ports, _advertised(advertise) if advertise else None)
     ask(master, AskStatus(), Status, settings.liveness_timeout, settings)  # it may be starting just now
     parent = os.getpid() if block else None
     with _ending_on_signals(block) as started:
@@ -158,10 +159,11 @@ def _listening_host(text: str) -> str:
     return host
 
 
-def _own_address(text: str) -> str:
+def _advertised(text: str) -> str:
     host = ip_of(text.strip("[]"))
     if not addresses.is_of_this_machine(host):
-        raise ParlError(f"--advertise {text} is no address of this machine: write one it has, or leave it out.")
+        note = f"note: {text} is no address of this machine: actors listen on all it has, and are called at that one"
+        click.echo(f"{note}; what stands there must hand the connections on, port by port (see --ports).", err=True)
     return host
 
 
@@ -234,8 +236,8 @@ def status(address: str | None, as_json: bool) -> None:
         click.echo(json.dumps(report, indent=2))
         return
     console = Console(width=None if sys.stdout.isatty() else _WIDTH_OF_A_PIPE, highlight=False)
-    for part in view(report):
-        console.print(part, soft_wrap=isinstance(part, str))
+    for part in view(report, plain(master)):
+        console.print(part, soft_wrap=isinstance(part, Text))
 
 
 def _the_one_cluster(option: str) -> Cluster:

@@ -267,7 +267,7 @@ def _bind(router: zmq.Socket[bytes], request: dict[str, Any], key: ClusterKey | 
     addresses = [bind_ipc(router, os.path.join(request["folder"], f"j{request['job']}"))]
     host = request["host"]
     if host:
-        port = bind_tcp(router, host, range(*request["ports"]) if request["ports"] else (), key)
+        port = bind_tcp(router, request["interface"], range(*request["ports"]) if request["ports"] else (), key)
         addresses.append(f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}")
     return addresses
 

@@ -12,9 +12,12 @@ from rich.text import Text
 Report = dict[str, Any]
 
 
-def view(report: Report) -> Iterator[RenderableType]:
-    """Yield a headline, then a table of each kind there is: workers, jobs, waiting wishes, last deaths."""
-    yield Text(headline(report))
+def view(report: Report, address: str) -> Iterator[RenderableType]:
+    """Yield a headline, then a table of each kind there is: workers, jobs, waiting wishes, last deaths.
+
+    The address is where the reader reaches the master; the report says only where that listens.
+    """
+    yield Text(headline(report, address))
     rows = {
         "Workers": _workers(report),
         "Jobs": _jobs(report),
@@ -25,14 +28,14 @@ def view(report: Report) -> Iterator[RenderableType]:
         if lines:
             yield _table(title, columns, lines)
     if not report["workers"]:
-        yield Text(f"No worker has joined: add this machine with `parl-lite connect {report['address']}`.")
+        yield Text(f"No worker has joined: add this machine with `parl-lite connect {address}`.")
 
 
-def headline(report: Report) -> str:
+def headline(report: Report, address: str) -> str:
     """Return one line that says how much there is and how much of it is used."""
     n_jobs = sum(len(worker["jobs"]) for worker in report["workers"])
     return (
-        f"Cluster {report['cluster']} at {report['address']}, parl_lite {report['version']}: "
+        f"Cluster {report['cluster']} at {address}, parl_lite {report['version']}: "
         f"{_used(report, 'cpu')} CPUs and {_used(report, 'gpu')} GPUs in use, "
         f"{_amount(len(report['workers']), 'worker')}, {_amount(n_jobs, 'job')}, "
         f"{_amount(len(report['clients']), 'client')}, {_amount(report['n_wishes'], 'wish', 'wishes')} waiting."

@@ -66,7 +66,8 @@ def main(
         port_range = addresses.port_range(ports) if ports is not None else None
         key = ClusterKey.from_file(key_file) if key_file is not None and not is_ipc(master) else None
         kept = _keep_key(key, folder, master)
-        surroundings = Surroundings(str(folder), advertise or _own_host(master), port_range, master, kept)
+        host = advertise or _own_host(master)
+        surroundings = Surroundings(str(folder), host, addresses.interface_of(host), port_range, master, kept)
     except (ParlError, ValueError, OSError) as error:
         announcement.fails(str(error))
         sys.exit(1)
