@@ -3,73 +3,94 @@
 from __future__ import annotations
 
 import secrets
-import socket
 import time
 from typing import TypeVar
 
 import zmq
+from zmq.utils.monitor import recv_monitor_message
 
-from parl_lite import wire
+from parl_lite import keys, sockets, wire
 from parl_lite.errors import NotConnectedError, ParlError
+from parl_lite.listener import Listener, what_listens, why_silent
+from parl_lite.machine import REFUSALS
 from parl_lite.messages import Message, Refused
+from parl_lite.security import ClusterKey
 from parl_lite.settings import Settings
-from parl_lite.sockets import control_dealer
 
 from . import addresses
 
 AnswerT = TypeVar("AnswerT")
 
-_PROBE_TIMEOUT = 2.0
+_HUNG_UP = zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+_REFUSED = zmq.EVENT_HANDSHAKE_FAILED_AUTH | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
 
 
-def ask(address: str, question: Message, kind: type[AnswerT], timeout: float, settings: Settings) -> AnswerT:
+def ask(
+    address: str,
+    question: Message,
+    kind: type[AnswerT],
+    timeout: float,
+    settings: Settings,
+    key: ClusterKey | None = None,
+) -> AnswerT:
     """Send a question to the master at a ZeroMQ address, as soon as there is one; return its answer of this kind.
 
-    Raises NotConnectedError when none has come after `timeout` seconds, ParlError when the master refuses.
+    Without a key the one is taken that is found for this address. Raises NotConnectedError when no answer has come after
+    `timeout` seconds, AuthenticationError when it needs another key, ParlError when the master refuses.
     """
+    key = key or keys.key_for(address)
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-    dealer = control_dealer(context, settings, secrets.token_bytes(8).replace(b"\0", b"\1"))
+    dealer = sockets.control_dealer(context, settings, secrets.token_bytes(8).replace(b"\0", b"\1"))
     dealer.set(zmq.IMMEDIATE, 0)  # with 1, libzmq drops unread what a peer said right before it closed
-    dealer.set(zmq.IMMEDIATE, 0)  # with 1, libzmq drops unread what a peer said right before it closed
-    deadline = time.monotonic() + timeout
+    monitor: zmq.Socket[bytes] = dealer.get_monitor_socket(_HUNG_UP | _REFUSED)
     try:
-        dealer.connect(address)
-        dealer.set(zmq.SNDTIMEO, _milliseconds_until(deadline))
+        sockets.connect(dealer, address, key)
         dealer.send_multipart(wire.encode(question))
-        while True:
-            dealer.set(zmq.RCVTIMEO, _milliseconds_until(deadline))
-            message = _message(dealer.recv_multipart(), settings)
-            if isinstance(message, kind):
-                return message
-            if isinstance(message, Refused):
-                raise ParlError(f"the master at {plain(address)} refuses: {message.reason}.")
-    except zmq.Again:
-        raise NotConnectedError(why_silent(address, timeout)) from None
+        return _answer(dealer, monitor, kind, time.monotonic() + timeout, settings)
+    except TimeoutError:
+        raise why_silent(address, key is not None, timeout) from None
     except wire.WireError as error:
         where = f"the master at {plain(address)} speaks another protocol ({error})"
         raise ParlError(f"{where}: install the same parl_lite there and here.") from None
     finally:
+        dealer.disable_monitor()
+        monitor.close(0)
         context.destroy(0)
+
+
+def _answer(
+    dealer: zmq.Socket[bytes], monitor: zmq.Socket[bytes], kind: type[AnswerT], deadline: float, settings: Settings
+) -> AnswerT:
+    """Return the first message of this kind; raises TimeoutError, also when the handshake was refused for good."""
+    poller = zmq.Poller()
+    poller.register(dealer, zmq.POLLIN)
+    poller.register(monitor, zmq.POLLIN)
+    n_refusals = 0
+    while n_refusals < REFUSALS and time.monotonic() < deadline:
+        ready = dict(poller.poll(max(0, int((deadline - time.monotonic()) * 1000))))
+        if monitor in ready:
+            n_refusals += REFUSALS if recv_monitor_message(monitor)["event"] & _REFUSED else 1
+        if dealer in ready:
+            message = _message(dealer.recv_multipart(), settings)
+            if isinstance(message, kind):
+                return message
+            if isinstance(message, Refused):
+                raise ParlError(f"the master refuses: {message.reason}.")
+    raise TimeoutError
 
 
 def somebody_listens(address: str) -> bool:
     """Return whether a connection to a ZeroMQ address can be made; True for what cannot be tried so."""
-    return not _why_refused(address)
+    return not address.startswith("tcp://") or what_listens(*addresses.split(address))[0] is not Listener.NOBODY
 
 
 def insist_on_listener(address: str) -> None:
     """Raise NotConnectedError at once when nobody listens at a ZeroMQ address."""
-    refusal = _why_refused(address)
-    if refusal:
-        raise NotConnectedError(refusal)
-
-
-def why_silent(address: str, timeout: float) -> str:
-    """Return one sentence on why no master answered at a ZeroMQ address for `timeout` seconds."""
-    if not address.startswith("tcp://"):
-        return f"no master answers at {address}."
-    silence = f"something listens at {plain(address)}, but it did not answer as a parl_lite master within {timeout:g} s"
-    return _why_refused(address) or f"{silence}: check the address and the port."
+    if address.startswith("tcp://"):
+        found, word = what_listens(*addresses.split(address))
+        if found is Listener.NOBODY:
+            where = f"no master listens at {plain(address)} ({word})"
+            raise NotConnectedError(f"{where}: start one there with `parl-lite start`.")
 
 
 def plain(address: str) -> str:
@@ -77,20 +98,5 @@ def plain(address: str) -> str:
     return address.removeprefix("tcp://")
 
 
-def _why_refused(address: str) -> str:
-    if not address.startswith("tcp://"):
-        return ""
-    try:
-        with socket.create_connection(addresses.split(address), timeout=_PROBE_TIMEOUT):
-            return ""
-    except OSError as error:
-        reason = error.strerror or str(error)
-        return f"no master listens at {plain(address)} ({reason}): start one there with `parl-lite start`."
-
-
 def _message(frames: list[bytes], settings: Settings) -> Message | None:
     return None if frames == [b""] else wire.decode(frames, settings.max_control_message)  # an empty frame is a probe
-
-
-def _milliseconds_until(deadline: float) -> int:
-    return max(1, int((deadline - time.monotonic()) * 1000))

@@ -1,4 +1,4 @@
-"""The command line `parl-lite`: start, connect, status, stop, logs. Says what was done and what to type next.
+"""The command line `parl-lite`: start, connect, status, key, stop, logs. Says what was done and what to type next.
 
 Knows no protocol. Success is only claimed after it was seen. An error is one sentence, with the remedy, on
 standard error, and exit code 1.
@@ -13,14 +13,17 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import click
 from rich.console import Console
 from rich.text import Text
 
+from parl_lite import keys
 from parl_lite.errors import ParlError
 from parl_lite.messages import AskStatus, Status
+from parl_lite.security import ClusterKey
 from parl_lite.settings import Settings
 from parl_lite.sockets import ip_of, parse_address
 from parl_lite.version import __version__
@@ -29,7 +32,7 @@ from . import addresses, job_logs, nodes, standing
 from .ask import ask, insist_on_listener, plain, somebody_listens
 from .nodes import Cluster
 from .options import checked, offer_options, port_number
-from .standing import Offer, Standing
+from .standing import Manner, Offer, Standing
 from .status_view import view
 
 _PORT = 8010
@@ -65,29 +68,39 @@ def main() -> None:
 @main.command()
 @click.option("--host", default=addresses.LOOPBACK, show_default=True, help="Where to listen; 0.0.0.0 for all networks.")
 @click.option("--port", default=str(_PORT), show_default=True, callback=checked(port_number), help="0 for any free one.")
+@click.option("--insecure", is_flag=True, help="No key: whoever reaches the port can run programs on the machines.")
 @offer_options
 def start(
     host: str,
     port: int,
+    insecure: bool,
+    key_file: Path | None,
     n_cpu: int | None,
     gpu: tuple[str, ...],
     ports: str | None,
     advertise: str | None,
     block: bool,
 ) -> None:
-    """Start a cluster: a master, and a worker of this machine (none with --n-cpu 0)."""
+    """Start a cluster: a master, and a worker of this machine (none with --n-cpu 0).
+
+    Its key is that of --key-file, PARL_LITE_KEY or PARL_LITE_KEY_FILE, or else a new one, which `parl-lite key` shows.
+    """
     settings = _settings()
     host = _listening_host(host)
+    if insecure:
+        click.echo(standing.warning_about(host), err=True)
+    manner = Manner(block, None if insecure else _given_key(key_file) or ClusterKey.new(), settings)
     offer = Offer(n_cpu, gpu, ports, _advertised(advertise or addresses.advertised(host)))
     with _ending_on_signals(block) as started:
-        started.append(_master(addresses.join(host, port), block, settings))
+        started.append(_master(addresses.join(host, port), manner))
         port = addresses.split(started[0].said["address"])[1]
         if n_cpu != 0:
             from_here = addresses.join(addresses.reachable(host), port)
             parent = started[0].node.process.pid
-            worker = standing.start_worker(from_here, offer, parent=parent, foreground=block, settings=settings)
-            started.append(worker)
+            started.append(standing.start_worker(from_here, offer, parent, manner))
         _say_started(addresses.join(offer.advertise or host, port), port, started[1:])
+        if not insecure and not addresses.is_loopback(host):
+            click.echo("Other machines need its key: there set PARL_LITE_KEY to what `parl-lite key` prints here.")
         if block:
             _stay(started)
     _leave_running(started)
@@ -100,6 +113,7 @@ def start(
 def connect(
     address: str | None,
     spelled_out: str | None,
+    key_file: Path | None,
     n_cpu: int | None,
     gpu: tuple[str, ...],
     ports: str | None,
@@ -112,10 +126,11 @@ def connect(
     if n_cpu == 0:
         raise click.ClickException("--n-cpu 0 offers nothing: leave it out to offer all cores.")
     offer = Offer(n_cpu, gpu, ports, _advertised(advertise) if advertise else None)
-    ask(master, AskStatus(), Status, settings.liveness_timeout, settings)  # it may be starting just now
+    key = _given_key(key_file) or keys.key_for(master)
+    ask(master, AskStatus(), Status, settings.liveness_timeout, settings, key)  # it may be starting just now
     parent = os.getpid() if block else None
     with _ending_on_signals(block) as started:
-        started.append(standing.start_worker(plain(master), offer, parent=parent, foreground=block, settings=settings))
+        started.append(standing.start_worker(plain(master), offer, parent, Manner(block, key, settings)))
         click.echo(f"This machine joined the cluster at {plain(master)} with {_offered(started[0])}.")
         click.echo(f"Next: `parl-lite status --address {plain(master)}` shows it, `parl-lite stop` ends it.")
         if block:
@@ -123,11 +138,15 @@ def connect(
     _leave_running(started)
 
 
-def _master(address: str, block: bool, settings: Settings) -> Standing:
+def _master(address: str, manner: Manner) -> Standing:
     try:
-        return standing.start_master(address, foreground=block, settings=settings)
+        return standing.start_master(address, manner)
     except ParlError as error:
-        raise _why_not(address, error, settings) from None
+        raise _why_not(address, error, manner.settings) from None
+
+
+def _given_key(key_file: Path | None) -> ClusterKey | None:
+    return ClusterKey.from_file(key_file) if key_file is not None else ClusterKey.from_environment()
 
 
 def _why_not(address: str, error: ParlError, settings: Settings) -> ParlError:
@@ -153,9 +172,6 @@ def _listening_host(text: str) -> str:
             f"--host {text} is no address of this machine: write one it has, for instance {addresses.outward()}, "
             "or 0.0.0.0 for all."
         )
-    warning = standing.warning_about(host)
-    if warning:
-        click.echo(warning, err=True)
     return host
 
 
@@ -249,6 +265,20 @@ def _the_one_cluster(option: str) -> Cluster:
         where = ", ".join(cluster.address for cluster in found)
         raise ParlError(f"{len(found)} clusters run on this machine, at {where}: say which one with {option}.")
     return found[0]
+
+
+# --- key ---------------------------------------------------------------------------------------------------
+
+
+@main.command()
+@click.option("--port", callback=checked(port_number), help="The master's; needed when several clusters run here.")
+def key(port: int | None) -> None:
+    """Print the key of the cluster of this machine, for other machines: PARL_LITE_KEY, or a file of mode 0600."""
+    port = port if port is not None else _the_one_cluster("--port").port
+    found = keys.kept_key(port)
+    if found is None:
+        raise ParlError(f"no node with a key of a cluster at port {port} runs on this machine (see `parl-lite status`).")
+    click.echo(found.text)
 
 
 # --- stop --------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import click
@@ -53,6 +54,7 @@ def port_number(text: str) -> int:
 def offer_options(command: Any) -> Any:
     """Add what `start` and `connect` say of a worker."""
     for option in (
+        click.option("--key-file", type=click.Path(path_type=Path), help="The cluster's key, in a file of mode 0600."),
         click.option("--block", is_flag=True, help="Stay in the foreground, logs on standard output."),
         click.option("--advertise", metavar="IP", help="Address of this machine that the others use."),
         click.option("--ports", metavar="A-B", callback=checked(port_range), help="Actors listen on these ports only."),

@@ -17,12 +17,14 @@ from parl_lite import folders, hostos
 from parl_lite.errors import ParlError
 from parl_lite.launch import Node, launch
 from parl_lite.messages import StopCluster, StopNode
+from parl_lite.security import ClusterKey
 from parl_lite.settings import Settings
 
 from . import addresses
 from .ask import ask, somebody_listens
 from .nodes import Cluster
 
+_HANDED_KEY = "key"
 _START_TIMEOUT = 60.0
 _STOP_TIMEOUT = 5.0
 _EXIT_TIME = 5.0
@@ -65,25 +67,40 @@ class Standing:
 # --- starting ----------------------------------------------------------------------------------------------
 
 
-def start_master(address: str, *, foreground: bool, settings: Settings) -> Standing:
+@dataclass(frozen=True)
+class Manner:
+    """How a node is started."""
+
+    foreground: bool
+    """It writes to our output."""
+    key: ClusterKey | None
+    """The cluster's key, None for a cluster that is open to everybody."""
+    settings: Settings
+
+
+def start_master(address: str, manner: Manner) -> Standing:
     """Start a master that listens on HOST:PORT (port 0: any); raises ParlError, with nothing of it left.
 
-    In the foreground it writes to our output, and ends with this process.
+    In the foreground it ends with this process.
     """
-    return _start("master", ["--address", address], os.getpid() if foreground else None, foreground, settings)
+    return _start("master", ["--address", address], os.getpid() if manner.foreground else None, manner)
 
 
-def start_worker(address: str, offer: Offer, *, parent: int | None, foreground: bool, settings: Settings) -> Standing:
+def start_worker(address: str, offer: Offer, parent: int | None, manner: Manner) -> Standing:
     """Start a worker, seen by the master at HOST:PORT when this returns; raises ParlError, with nothing of it left."""
-    return _start("worker", [address, *offer.arguments()], parent, foreground, settings)
+    return _start("worker", [address, *offer.arguments()], parent, manner)
 
 
-def _start(role: str, arguments: Sequence[str], parent: int | None, foreground: bool, settings: Settings) -> Standing:
+def _start(role: str, arguments: Sequence[str], parent: int | None, manner: Manner) -> Standing:
+    settings = manner.settings
     folder, lock = folders.make_folder(role[0])
     options = ["--folder", str(folder), *([] if parent is None else ["--parent", str(parent)])]
-    log_path = None if foreground else folder / f"{role}.log"
+    log_path = None if manner.foreground else folder / f"{role}.log"
     node = None
     try:
+        if manner.key is not None:  # by a file: arguments and environments can be looked at
+            manner.key.write(folder / _HANDED_KEY)
+            options += ["--key-file", str(folder / _HANDED_KEY)]
         node = launch(f"parl_lite.cluster.{role}", [*arguments, *options], folder, log_path)
         said = node.await_ready(time.monotonic() + _START_TIMEOUT)
     except BaseException:
@@ -91,6 +108,7 @@ def _start(role: str, arguments: Sequence[str], parent: int | None, foreground: 
         _end(node, folder, settings)
         raise
     os.close(lock)  # the node lives there now
+    (folder / _HANDED_KEY).unlink(missing_ok=True)  # it keeps the key under another name
     return Standing(node, folder, said)
 
 
@@ -157,7 +175,6 @@ def _told(address: str, settings: Settings) -> bool:
 
 
 def warning_about(host: str) -> str:
-    """Return what a user must know before a master listens on `host`, "" for nothing."""
-    if addresses.is_loopback(host):
-        return ""
-    return f"warning: whoever can reach {addresses.advertised(host)} can run programs on the machines of this cluster."
+    """Return what a user must know before a master without a key listens on `host`."""
+    who = "every user of this machine" if addresses.is_loopback(host) else f"whoever reaches {addresses.advertised(host)}"
+    return f"WARNING: --insecure: {who} can run any program as you on all machines of this cluster, and read its traffic."

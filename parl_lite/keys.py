@@ -26,10 +26,10 @@ def key_for(address: str, given: str | None = None) -> ClusterKey | None:
     key = ClusterKey.from_environment()
     if key is not None or not address.startswith("tcp://"):
         return key
-    return _kept_key(int(address.rpartition(":")[2]))
+    return kept_key(int(address.rpartition(":")[2]))
 
 
-def _kept_key(port: int) -> ClusterKey | None:
+def kept_key(port: int) -> ClusterKey | None:
     """Return the key that the youngest node with a master at this port keeps."""
     kept = [path for path in hostos.runtime_folder().glob(f"*/key-{port}") if path.is_file()]
     kept.sort(key=lambda path: path.stat().st_mtime)

@@ -189,12 +189,16 @@ class Loop:
                 self._perform(action)
 
     def _deliver(self, frames: list[bytes]) -> bool:
+        """Send, and return whether the peer's connection stood."""
         try:
             self._socket.send_multipart(frames, zmq.DONTWAIT)
         except zmq.ZMQError as error:
-            if error.errno in (zmq.EHOSTUNREACH, zmq.EAGAIN):
+            if error.errno not in (zmq.EHOSTUNREACH, zmq.EAGAIN):
+                raise
+            if self._is_router or not int(self._socket.get(zmq.EVENTS)) & zmq.POLLOUT:
                 return False
-            raise
+            # the connection has just been made, and sending looked too soon after the last time to see it
+            self._socket.send_multipart(frames, zmq.DONTWAIT)
         return True
 
     def _milliseconds_left(self) -> int | None:
