@@ -126,10 +126,15 @@ def test_a_client_that_is_refused_tells_why(client: Client) -> None:
     assert client.hears(Refused("version", "numpy differs")) == [Rejected("version", "numpy differs")]
 
 
-def test_failed_handshakes_are_told_once() -> None:
+@pytest.mark.parametrize("failures", [[HandshakeFailed()] * REFUSALS, [HandshakeFailed(final=True)]])
+def test_a_stranger_to_the_master_hears_that_handshakes_fail(failures: list[Event]) -> None:
     client = Client()
-    assert client.does(*[HandshakeFailed()] * (REFUSALS - 1)) == []
-    assert client.does(*[HandshakeFailed()] * 5) == [Rejected("handshake", "the handshake failed")]
+    assert client.does(*failures[:-1]) == []
+    assert client.does(failures[-1]) == [Rejected("handshake", "the handshake failed")]
+
+
+def test_a_client_that_was_welcome_once_is_not_rejected_by_failed_handshakes(client: Client) -> None:
+    assert client.does(Disconnected(), *[HandshakeFailed(final=True)] * 100) == []
 
 
 def test_a_connection_that_stands_forgives_failed_handshakes() -> None:

@@ -355,7 +355,7 @@ def test_a_connection_that_stands_and_one_that_breaks_are_told(sides: Sides) -> 
 
 def test_a_listener_that_hangs_up_at_once_is_no_master(sides: Sides) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        machine = Tape((HandshakeFailed(), [DONE]))
+        machine = Tape((HandshakeFailed(final=False), [DONE]))
         loop = sides.loop_towards(listener.getsockname()[1], machine)
 
         def hang_up() -> Iterable[object]:

@@ -128,10 +128,11 @@ def test_a_worker_that_is_refused_ends_with_the_reason(worker: Worker) -> None:
     assert worker.hears(Refused("version", "numpy 1 here and 2 there")) == [Finish(1, "numpy 1 here and 2 there")]
 
 
-def test_a_stranger_to_the_master_gives_up_after_some_failed_handshakes() -> None:
+@pytest.mark.parametrize("failures", [[HandshakeFailed()] * REFUSALS, [HandshakeFailed(final=True)]])
+def test_a_stranger_to_the_master_gives_up_after_failed_handshakes(failures: list[Event]) -> None:
     worker = Worker()
-    assert worker.does(*[HandshakeFailed()] * (REFUSALS - 1)) == []
-    (end,) = worker.does(HandshakeFailed())
+    assert worker.does(*failures[:-1]) == []
+    (end,) = worker.does(failures[-1])
     assert isinstance(end, Finish)
     assert end.code == 1
     assert "`parl-lite key`" in end.reason
