@@ -38,7 +38,14 @@ def ask(
     Without a key the one is taken that is found for this address. Raises NotConnectedError when no answer has come after
     `timeout` seconds, AuthenticationError when it needs another key, ParlError when the master refuses.
     """
-    key = key or keys.key_for(address)
+    if key is None:
+        return keys.with_key_for(address, None, lambda found: _ask(address, question, kind, timeout, settings, found))
+    return _ask(address, question, kind, timeout, settings, key)
+
+
+def _ask(
+    address: str, question: Message, kind: type[AnswerT], timeout: float, settings: Settings, key: ClusterKey | None
+) -> AnswerT:
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     dealer = sockets.control_dealer(context, settings, secrets.token_bytes(8).replace(b"\0", b"\1"))
     dealer.set(zmq.IMMEDIATE, 0)  # with 1, libzmq drops unread what a peer said right before it closed

@@ -126,8 +126,9 @@ def connect(
     if n_cpu == 0:
         raise click.ClickException("--n-cpu 0 offers nothing: leave it out to offer all cores.")
     offer = Offer(n_cpu, gpu, ports, _advertised(advertise) if advertise else None)
-    key = _given_key(key_file) or keys.key_for(master)
-    ask(master, AskStatus(), Status, settings.liveness_timeout, settings, key)  # it may be starting just now
+    given = _given_key(key_file)
+    ask(master, AskStatus(), Status, settings.liveness_timeout, settings, given)  # it may be starting just now
+    key = given or keys.key_for(master)
     parent = os.getpid() if block else None
     with _ending_on_signals(block) as started:
         started.append(standing.start_worker(plain(master), offer, parent, Manner(block, key, settings)))

@@ -8,6 +8,8 @@ Calls do not pass here: see calls.py.
 from __future__ import annotations
 
 import atexit
+import functools
+import gc
 import itertools
 import json
 import logging
@@ -109,6 +111,7 @@ class Client:
                     case client_state.Denied(_, never):
                         raise ResourceError(f"cannot create {name}: {never}.")
                     case client_state.Waits(_, reason):
+                        gc.collect()  # actors that only garbage cycles of the user's keep alive have slots
                         logger.warning("%s waits for a slot: %s", name, reason)
         finally:
             del self._mailboxes[wish]
@@ -310,10 +313,11 @@ def connect(
         if address is not None and (n_cpu is not None or gpu is not None):
             raise ValueError("n_cpu and gpu are for a private cluster: leave them out with an address.")
         cluster = None if address is not None else EmbeddedCluster(n_cpu, gpu, timeout, settings)
-        try:
-            _current = Client(
-                cluster.address if cluster is not None else parse_address(address or ""),
-                key=None if cluster is not None else keys.key_for(parse_address(address or ""), key),
+
+        def join(found_key: ClusterKey | None) -> Client:
+            return Client(
+                master,
+                key=found_key,
                 cluster=cluster,
                 distributed_files=distributed_files,
                 show_logs=log_to_driver,
@@ -321,13 +325,17 @@ def connect(
                 timeout=timeout,
                 settings=settings,
             )
+
+        try:
+            master = cluster.address if cluster is not None else parse_address(address or "")
+            _current = keys.with_key_for(master, key, join)
             if distributed_files:
                 _current.project()  # a pattern that matches nothing is told now, not at the first actor
         except BaseException:
             _discard(cluster)
             raise
     atexit.register(disconnect)
-    os.register_at_fork(after_in_child=_forget)
+    _forget_in_children()
 
 
 def disconnect() -> None:
@@ -360,6 +368,11 @@ def _discard(cluster: EmbeddedCluster | None) -> None:
         client.leave()
     elif cluster is not None:
         cluster.end()
+
+
+@functools.cache
+def _forget_in_children() -> None:
+    os.register_at_fork(after_in_child=_forget)
 
 
 def _forget() -> None:

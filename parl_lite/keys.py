@@ -5,10 +5,15 @@ A node keeps the key of its cluster in its private folder as `key-PORT` (mode 06
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 from parl_lite import hostos
+from parl_lite.errors import AuthenticationError
 from parl_lite.security import ClusterKey
+
+ResultT = TypeVar("ResultT")
 
 
 def key_file(folder: Path, port: int) -> Path:
@@ -27,6 +32,21 @@ def key_for(address: str, given: str | None = None) -> ClusterKey | None:
     if key is not None or not address.startswith("tcp://"):
         return key
     return kept_key(int(address.rpartition(":")[2]))
+
+
+def with_key_for(address: str, given: str | None, attempt: Callable[[ClusterKey | None], ResultT]) -> ResultT:
+    """Return `attempt(key)` with the key for a master; tried again when a master that just started has left one here.
+
+    Raises AuthenticationError when the master refuses the key that is given or found.
+    """
+    key = key_for(address, given)
+    try:
+        return attempt(key)
+    except AuthenticationError:
+        found = key_for(address, given)
+        if found is None or (key is not None and key.text == found.text):
+            raise
+        return attempt(found)
 
 
 def kept_key(port: int) -> ClusterKey | None:

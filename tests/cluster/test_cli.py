@@ -287,6 +287,7 @@ def test_stop_ends_the_workers_of_a_dead_master() -> None:
 def test_stop_reaches_a_master_that_registered_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     with cluster("--n-cpu", "0") as address:
         master = pids(address)["master"]
+        monkeypatch.setenv("PARL_LITE_KEY", done("key", "--port", port_of(address)).strip())
         with elsewhere(monkeypatch):
             assert "no cluster runs on this machine" in refused("stop")
             assert "Stopped" in done("stop", "--port", port_of(address))
@@ -468,7 +469,7 @@ def test_all_listening_sockets_keep_to_the_range_and_a_full_one_is_told_to_the_c
 
 def test_a_cluster_for_all_networks_registers_addresses_that_others_reach() -> None:
     result = run("start", "--host", "0.0.0.0", "--port", "0", "--n-cpu", "1")
-    assert "warning: whoever can reach" in result.stderr
+    assert "PARL_LITE_KEY" in result.stdout
     address = re.search(r"runs at (\S+:\d+),", result.stdout).group(1)  # type: ignore[union-attr]
     try:
         with connected(address):
@@ -617,3 +618,37 @@ def test_a_client_of_another_python_is_refused_before_its_classes_travel(
     assert re.search(r"VersionError: the master and .* python 3\.\d+ here and 3\.1 there", ended.stderr)
     told = report(standing)
     assert ([worker["jobs"] for worker in told["workers"]], told["clients"]) == ([[], []], [])
+
+
+# --- keys -----------------------------------------------------------------------------------------------------------------
+
+
+def test_the_key_opens_the_cluster_to_another_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with cluster("--n-cpu", "0") as address:
+        key = done("key", "--port", port_of(address)).strip()
+        with elsewhere(monkeypatch):
+            assert "needs a key" in refused("connect", address)
+            (tmp_path / "key").write_text(key)
+            (tmp_path / "key").chmod(0o644)
+            assert "chmod 600" in refused("connect", address, "--key-file", str(tmp_path / "key"))
+            (tmp_path / "key").chmod(0o600)
+            assert "joined" in done("connect", address, "--n-cpu", "1", "--key-file", str(tmp_path / "key"))
+            monkeypatch.setenv("PARL_LITE_KEY", key)
+            with connected(address):
+                assert Parrot().say("in") == "in"
+            monkeypatch.setenv("PARL_LITE_KEY", "x" * 40)
+            assert "refused the key" in refused("status", "--address", address)
+            monkeypatch.delenv("PARL_LITE_KEY")
+            done("stop")
+
+
+def test_an_insecure_cluster_says_loudly_what_it_opens() -> None:
+    result = run("start", "--port", "0", "--n-cpu", "1", "--insecure")
+    address = re.search(r"runs at (\S+:\d+),", result.stdout).group(1)  # type: ignore[union-attr]
+    try:
+        assert "WARNING" in result.stderr and "any program" in result.stderr
+        assert "no node with a key" in refused("key", "--port", port_of(address))
+        with connected(address):
+            assert Parrot().say("open") == "open"
+    finally:
+        done("stop", "--port", port_of(address))
