@@ -58,7 +58,7 @@ def nothing_left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         patch.setenv("PARL_LITE_PRELOAD", "")
         yield short
         parl_lite.disconnect()
-    until(lambda: not (processes_of_ours().keys() - before.keys()), 10, "all processes of the cluster ended")
+        until(lambda: not (processes_of_ours().keys() - before.keys()), 10, "all processes of the cluster ended")
     left = [str(path) for path in short.glob("parl_lite-*/*") if path.name != ".making"]
     shutil.rmtree(short)
     assert left == []
