@@ -549,6 +549,7 @@ def test_a_client_that_comes_back_too_late_hears_that_its_job_was_ended(town: Ma
 
 def test_a_job_that_no_worker_knows_is_lost_after_a_while(town: Master) -> None:
     assert letters(town.hears(C, client(["x.1"]))) == [Welcome("town")]
+    assert town.state.deadline() == town.now + CLAIM
     assert town.waits(CLAIM - 0.1) == []
     loss = JobLost("x.1", Place("", 0, ""), None, None, "is not known to any worker any more", False, "", "")
     assert town.waits(0.1) == [Send(C, loss)]
@@ -586,8 +587,10 @@ def test_a_new_master_ends_a_job_that_nobody_claims() -> None:
     master = Master("new")
     master.hears(W, worker(jobs=[running("e.1")]))
     master.hears(C2, client())
+    assert master.state.deadline() == master.now + CLAIM
     assert master.waits(CLAIM - 0.1) == []
     assert master.waits(0.1) == [Send(W, EndJob("e.1"))]
+    assert master.state.deadline() is None
     assert master.hears(W, ended("e.1")) == []
     assert n_free(master) == 2
 
