@@ -34,6 +34,8 @@ from .worker_state import EndChild, JobDied, JobMeasured, JobPrintedHere, JobSpo
 
 _READ_AT_ONCE = 64 * 1024
 MARK = "PARL_LITE_JOB"
+_DESCRIPTORS = 24
+"""A job starts only when so many files could be opened: it and its log, and what watching, reaping and a new zygote need."""
 
 
 @dataclass
@@ -92,6 +94,7 @@ class Children:
         """Ask for the process of a job."""
         order = action.order
         try:
+            hostos.need_descriptors(_DESCRIPTORS)
             child, ends = self._open(order.job, action.log_path)
         except OSError as error:
             self._loop.post(JobDied(order.job, 0, None, None, f"could not be started: {error}", ""))
@@ -169,10 +172,13 @@ class Children:
             _kill(pid, signal.SIGKILL)
             return
         child.pid = pid
-        child.pidfd = hostos.open_process(pid)
+        try:
+            child.pidfd = hostos.open_process(pid)
+        except OSError as error:
+            _kill(pid, signal.SIGKILL)
+            yield from self._failed(job, str(error))
+            return
         self._loop.watch(child.pidfd, lambda: self._died(child))
-        return
-        yield
 
     def _failed(self, job: str, reason: str) -> Iterable[Any]:
         child = self._children.pop(job, None)
@@ -215,8 +221,9 @@ class Children:
 
     def _died(self, child: Child) -> Iterable[Any]:
         exit_code, number = _reap(child.pid)
+        self._close(child, "pidfd")  # first of all: looking for what it started needs a descriptor
         self._kill_what_it_started(child)
-        while child.output >= 0 and _readable(child.output):
+        while child.output >= 0 and hostos.readable(child.output):
             yield from self._output(child)
         rest = child.log.close()
         if rest:
@@ -232,12 +239,16 @@ class Children:
 
     def _forget(self, child: Child) -> None:
         for name in ("output", "first_words", "pidfd"):
-            fd = getattr(child, name)
-            if fd >= 0:
-                self._loop.unwatch(fd)
-                os.close(fd)
-                setattr(child, name, -1)
+            self._close(child, name)
+        child.log.close()
         Path(self._surroundings.folder, f"j{child.job}").unlink(missing_ok=True)
+
+    def _close(self, child: Child, name: str) -> None:
+        fd = getattr(child, name)
+        if fd >= 0:
+            self._loop.unwatch(fd)
+            os.close(fd)
+            setattr(child, name, -1)
 
     def _kill_what_it_started(self, child: Child) -> None:
         for pid in hostos.session_members(child.pid):
@@ -273,12 +284,6 @@ def _read(fd: int) -> bytes | None:
         return os.read(fd, _READ_AT_ONCE)
     except BlockingIOError:
         return None
-
-
-def _readable(fd: int) -> bool:
-    import select
-
-    return bool(select.select([fd], [], [], 0)[0])
 
 
 def _reap(pid: int) -> tuple[int | None, int | None]:

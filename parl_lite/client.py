@@ -48,6 +48,8 @@ from parl_lite.versions import own_versions
 
 logger = logging.getLogger("parl_lite")
 
+_DESCRIPTORS = 16
+"""An actor is wished only when so many files could be opened: its sockets need four, those of a few threads at once more."""
 _NOBODY = "no cluster: call parl_lite.connect() first; without an address it starts one on this machine."
 
 
@@ -94,6 +96,10 @@ class Client:
 
     def want(self, name: str, needs: Needs, timeout: float) -> JobGranted:
         """Wait for a job; raises ResourceError when there is no room in `timeout` seconds, or never can be."""
+        try:
+            hostos.need_descriptors(_DESCRIPTORS)
+        except OSError as error:
+            raise ResourceError(f"cannot create {name}: {error.strerror}, or destroy other actors.") from None
         wish = next(self._wishes)
         mailbox = self._mailboxes[wish] = queue.SimpleQueue()
         self._loop.post(client_state.Wished(WantJob(wish, name, needs)))

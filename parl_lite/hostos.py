@@ -6,7 +6,9 @@ Everything that exists on Linux only stands here: pidfd, prctl, boot id. Knows n
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
+import resource
 import select
 import signal
 import socket
@@ -75,6 +77,33 @@ def runtime_folder() -> Path:
     return folder
 
 
+# --- descriptors -------------------------------------------------------------------------------------------
+
+
+def need_descriptors(n: int) -> None:
+    """Raise OSError, with the limit, unless this process may open `n` more files: C code aborts where Python would raise."""
+    spare: list[int] = []
+    try:
+        for _ in range(n):
+            spare.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+    except OSError as error:
+        if error.errno != errno.EMFILE:
+            raise
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        text = f"too many open files, this process may have {limit}: raise the limit with `ulimit -n` before it starts"
+        raise OSError(errno.EMFILE, text) from None
+    finally:
+        for fd in spare:
+            os.close(fd)
+
+
+def readable(fd: int, timeout: float = 0.0) -> bool:
+    """Return whether a descriptor, of any number, is readable within `timeout` seconds."""
+    poller = select.poll()
+    poller.register(fd, select.POLLIN)
+    return bool(poller.poll(timeout * 1000))
+
+
 # --- processes ---------------------------------------------------------------------------------------------
 
 
@@ -121,7 +150,7 @@ def wait_for_end(pid: int, timeout: float) -> bool:
     except ProcessLookupError:
         return True
     try:
-        return bool(select.select([fd], [], [], timeout)[0])
+        return readable(fd, timeout)
     finally:
         os.close(fd)
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import select
 import subprocess
 import sys
 import time
@@ -18,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from parl_lite import hostos
 from parl_lite.errors import ParlError
 
 
@@ -37,7 +37,7 @@ class Node:
         try:
             while not data.endswith(b"\n"):
                 left = deadline - time.monotonic()
-                if left <= 0 or not select.select([self.ready_fd], [], [], left)[0]:
+                if left <= 0 or not hostos.readable(self.ready_fd, left):
                     raise ParlError(f"the {self.role} process did not begin to work in time{self._last_words()}.")
                 chunk = os.read(self.ready_fd, 65536)
                 if not chunk:

@@ -19,7 +19,7 @@ class Settings:
     """A peer that answers no heartbeat for so long is taken for dead (a frozen machine, a cut link)."""
     probe_interval: float = 0.25
     """How often the master looks whether the connections of its peers still stand."""
-    rejoin_grace: float = 3.0
+    rejoin_grace: float = 2.0
     """A peer whose connection broke may join again for so long before its jobs are ended."""
     master_patience: float = 60.0
     """A worker whose master stays away for so long ends its jobs (and goes on trying to join)."""

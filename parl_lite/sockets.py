@@ -19,6 +19,8 @@ from parl_lite.settings import Settings
 _NEVER_MS = 2**31 - 1
 _CONTROL_QUEUE = 100_000
 """So many control messages may wait for one peer; more, and it is taken for dead."""
+_CONNECT_TIMEOUT = 2.0
+"""The system tries to connect less and less often, up to once a minute; tried anew so often a healed link is used soon."""
 
 
 def control_router(context: zmq.Context[zmq.Socket[bytes]], settings: Settings) -> zmq.Socket[bytes]:
@@ -39,6 +41,7 @@ def control_dealer(context: zmq.Context[zmq.Socket[bytes]], settings: Settings, 
     dealer.set(zmq.IMMEDIATE, 1)  # queue nothing for a master that is not there
     dealer.set(zmq.SNDHWM, _CONTROL_QUEUE)
     dealer.set(zmq.MAXMSGSIZE, settings.max_control_message)
+    dealer.set(zmq.CONNECT_TIMEOUT, _milliseconds(min(_CONNECT_TIMEOUT, settings.liveness_timeout)))
     _common(dealer, settings)
     return dealer
 
@@ -49,7 +52,7 @@ def data_router(context: zmq.Context[zmq.Socket[bytes]], settings: Settings) -> 
     router.set(zmq.ROUTER_MANDATORY, 1)
     router.set(zmq.SNDHWM, 0)
     router.set(zmq.RCVHWM, 0)
-    router.set(zmq.RCVTIMEO, int(settings.poll_slice * 1000))  # libzmq can swallow the interruption by a signal
+    router.set(zmq.RCVTIMEO, _milliseconds(settings.poll_slice))  # libzmq can swallow the interruption by a signal
     _common(router, settings)
     return router
 
@@ -62,7 +65,8 @@ def data_dealer(context: zmq.Context[zmq.Socket[bytes]], settings: Settings) -> 
     dealer = context.socket(zmq.DEALER)
     dealer.set(zmq.SNDHWM, 0)
     dealer.set(zmq.RCVHWM, 0)
-    dealer.set(zmq.RCVTIMEO, int(settings.poll_slice * 1000))
+    dealer.set(zmq.RCVTIMEO, _milliseconds(settings.poll_slice))
+    dealer.set(zmq.CONNECT_TIMEOUT, _milliseconds(settings.liveness_timeout))  # the system's own is two minutes
     _common(dealer, settings)
     dealer.set(zmq.RECONNECT_IVL, _NEVER_MS)
     dealer.set(zmq.RECONNECT_IVL_MAX, 0)
@@ -77,12 +81,17 @@ def watch_connection(dealer: zmq.Socket[bytes]) -> zmq.Socket[bytes]:
 
 def _common(sock: zmq.Socket[bytes], settings: Settings) -> None:
     sock.set(zmq.LINGER, 0)
-    sock.set(zmq.HEARTBEAT_IVL, int(settings.heartbeat_interval * 1000))
-    sock.set(zmq.HEARTBEAT_TIMEOUT, int(settings.liveness_timeout * 1000))
-    sock.set(zmq.HANDSHAKE_IVL, int(settings.liveness_timeout * 1000))
+    asked = settings.heartbeat_interval  # libzmq's timeout begins when it asks, up to so long after the last sign of life
+    sock.set(zmq.HEARTBEAT_IVL, _milliseconds(asked))
+    sock.set(zmq.HEARTBEAT_TIMEOUT, _milliseconds(max(asked, settings.liveness_timeout - asked)))
+    sock.set(zmq.HANDSHAKE_IVL, _milliseconds(settings.liveness_timeout))
     sock.set(zmq.RECONNECT_IVL, 50)
     sock.set(zmq.RECONNECT_IVL_MAX, 1000)
     sock.set(zmq.IPV6, 1)
+
+
+def _milliseconds(seconds: float) -> int:
+    return int(seconds * 1000)
 
 
 def bind_ipc(sock: zmq.Socket[bytes], path: str) -> str:
