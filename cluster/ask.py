@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import socket
 import time
 from typing import TypeVar
 
@@ -11,7 +12,7 @@ from zmq.utils.monitor import recv_monitor_message
 
 from parl_lite import keys, sockets, wire
 from parl_lite.errors import NotConnectedError, ParlError
-from parl_lite.listener import Listener, what_listens, why_silent
+from parl_lite.listener import why_silent
 from parl_lite.machine import REFUSALS
 from parl_lite.messages import Message, Refused
 from parl_lite.security import ClusterKey
@@ -21,6 +22,7 @@ from . import addresses
 
 AnswerT = TypeVar("AnswerT")
 
+_PROBE_TIMEOUT = 2.0
 _HUNG_UP = zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
 _REFUSED = zmq.EVENT_HANDSHAKE_FAILED_AUTH | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
 
@@ -88,21 +90,30 @@ def _answer(
 
 def somebody_listens(address: str) -> bool:
     """Return whether a connection to a ZeroMQ address can be made; True for what cannot be tried so."""
-    return not address.startswith("tcp://") or what_listens(*addresses.split(address))[0] is not Listener.NOBODY
+    return not _why_refused(address)
 
 
 def insist_on_listener(address: str) -> None:
     """Raise NotConnectedError at once when nobody listens at a ZeroMQ address."""
-    if address.startswith("tcp://"):
-        found, word = what_listens(*addresses.split(address))
-        if found is Listener.NOBODY:
-            where = f"no master listens at {plain(address)} ({word})"
-            raise NotConnectedError(f"{where}: start one there with `parl-lite start`.")
+    word = _why_refused(address)
+    if word:
+        raise NotConnectedError(f"no master listens at {plain(address)} ({word}): start one there with `parl-lite start`.")
 
 
 def plain(address: str) -> str:
     """Return a ZeroMQ address as users write it."""
     return address.removeprefix("tcp://")
+
+
+def _why_refused(address: str) -> str:
+    """Return the system's word when no connection can be made; who listens is not waited for: it may be frozen."""
+    if not address.startswith("tcp://"):
+        return ""
+    try:
+        with socket.create_connection(addresses.split(address), timeout=_PROBE_TIMEOUT):
+            return ""
+    except OSError as error:
+        return error.strerror or str(error)
 
 
 def _message(frames: list[bytes], settings: Settings) -> Message | None:
