@@ -15,7 +15,7 @@ from parl_lite.messages import CATALOGUE, EndJob, Goodbye, JobEnded, JobReady, J
 from parl_lite.wire import MAGIC, WireError, decode, encode
 
 LIMIT = 1 << 20
-DETERMINISTIC = settings(derandomize=True, deadline=None, database=None, max_examples=200)
+DETERMINISTIC = settings(derandomize=True, deadline=None, database=None, max_examples=100)
 ANY_MESSAGE = st.builds(
     lambda kind, seed: random_message(kind, random.Random(seed)), st.sampled_from([*CATALOGUE.values()]), st.integers(0, 10_000)
 )
