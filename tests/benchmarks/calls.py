@@ -87,7 +87,7 @@ def _report(rows: dict[str, list[tuple[float, float]]]) -> None:
     result = {}
     print(f"{'':24}{'ours, us':>10}{'floor, us':>11}{'ratio':>8}")
     for name, pairs in rows.items():
-        ours, floor = (statistics.median(column) * 1e6 for column in zip(*pairs))
+        ours, floor = (statistics.median(column) * 1e6 for column in zip(*pairs, strict=True))
         ratio = statistics.median(mine / bare for mine, bare in pairs)
         print(f"{name:24}{ours:10.1f}{floor:11.1f}{ratio:8.2f}")
         result[name] = {"us": round(ours, 1), "floor_us": round(floor, 1), "ratio": round(ratio, 3)}
