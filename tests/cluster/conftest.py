@@ -84,14 +84,10 @@ def fresh_cluster(nothing_left: Path) -> Iterator[None]:
 def run_script(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
     """Run a text as a script in a process of its own; return what it printed and its exit code."""
 
-    def run(
-        text: str, *arguments: str, cwd: Path | None = None, timeout: float = 60
-    ) -> subprocess.CompletedProcess[str]:
+    def run(text: str, *arguments: str, cwd: Path | None = None, timeout: float = 60) -> subprocess.CompletedProcess[str]:
         path = tmp_path / "script.py"
         path.write_text(text)
-        return subprocess.run(
-            [sys.executable, str(path), *arguments], cwd=cwd, capture_output=True, text=True, timeout=timeout
-        )
+        return subprocess.run([sys.executable, str(path), *arguments], cwd=cwd, capture_output=True, text=True, timeout=timeout)
 
     return run
 

@@ -93,9 +93,7 @@ class Town:
         choices += [self.wish] * 3 + [self.release] * 2 + [self.give_up]
         if faults:
             choices += [self.break_a_link, self.heal_a_link, self.heal_a_link, self.notice_a_loss, self.job_dies]
-            choices += self.random.choices(
-                [self.restart_master, self.kill_a_node, self.chat, self.leave, self.false_alarm], k=1
-            )
+            choices += self.random.choices([self.restart_master, self.kill_a_node, self.chat, self.leave, self.false_alarm], k=1)
         self.random.choice(choices)()
         self.check()
 

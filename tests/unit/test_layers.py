@@ -112,9 +112,7 @@ def imports_of(path: str, text: str, known: set[str]) -> Iterator[Import]:
 def statements(node: ast.AST, place: str) -> Iterator[tuple[ast.AST, str]]:
     """Yield all nodes below one, with the place that an import there has."""
     for child in ast.iter_child_nodes(node):
-        inner = (
-            "function" if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef)) and place == "module" else place
-        )
+        inner = "function" if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef)) and place == "module" else place
         if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
             inner = "typing"
         yield child, inner
@@ -159,9 +157,7 @@ def between_layers(found: Import) -> str:
     if found.folder != "parl_lite" or owner(found.target) != "parl_lite" or found.module == "parl_lite":
         return ""
     if ground(found.module) in LEARNING:
-        return (
-            "" if target in LEARNING | LAYERS[0] else "the learning modules know only each other and the lowest layer"
-        )
+        return "" if target in LEARNING | LAYERS[0] else "the learning modules know only each other and the lowest layer"
     if target in LEARNING:
         return "only the face and agents know the learning modules"
     return "" if layer(found.target) <= layer(found.module) else "arrows point to lower layers"

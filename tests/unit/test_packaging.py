@@ -13,11 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def direct_requirements() -> list[Requirement]:
     """Return what setup.py asks for when `.[dev]` is installed."""
-    lists = [
-        node
-        for node in ast.walk(ast.parse((ROOT / "setup.py").read_text()))
-        if isinstance(node, ast.keyword | ast.Assign)
-    ]
+    lists = [node for node in ast.walk(ast.parse((ROOT / "setup.py").read_text())) if isinstance(node, ast.keyword | ast.Assign)]
     wanted = [node for node in lists if getattr(node, "arg", "") == "install_requires" or is_named(node, "DEV")]
     return [Requirement(text) for node in wanted for text in ast.literal_eval(node.value)]
 
@@ -37,9 +33,7 @@ def test_every_direct_requirement_is_pinned_within_its_bounds() -> None:
     requirements = direct_requirements()
     assert {"pyzmq", "torch", "pytest"} <= {one.name for one in requirements}
     pinned = pins()
-    wrong = [
-        f"{one} but {pinned.get(one.name)}" for one in requirements if pinned.get(one.name, "") not in one.specifier
-    ]
+    wrong = [f"{one} but {pinned.get(one.name)}" for one in requirements if pinned.get(one.name, "") not in one.specifier]
     assert wrong == []
 
 

@@ -272,9 +272,7 @@ def test_the_same_content_elsewhere_is_the_same_project(tmp_path: Path) -> None:
     assert ship(tmp_path / "one", tmp_path / "cache")[1] == ship(tmp_path / "two", tmp_path / "cache")[1]
 
 
-def test_activate_puts_the_root_first_and_paths_that_exist_behind_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_activate_puts_the_root_first_and_paths_that_exist_behind_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path, **{"root/src/a.py": "", "shared/b.py": "", "known/c.py": ""})
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", ["lib", str(tmp_path / "known"), str(tmp_path / "root")])
@@ -294,9 +292,7 @@ def test_activate_names_a_root_that_is_gone(tmp_path: Path) -> None:
 # Classes
 
 
-def test_modules_of_the_project_travel_by_name_and_others_by_value(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_modules_of_the_project_travel_by_name_and_others_by_value(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path, **{"root/pkg/a.py": "", "root/pkg/__init__.py": "", "root/src/lib.py": "", "elsewhere/mod.py": ""})
     write(tmp_path, **{"root/data/gen.py": "", "root/.parlignore": "data/", "root/twin.py": "", "root/src/twin.py": ""})
     files = {

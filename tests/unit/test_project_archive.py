@@ -71,9 +71,7 @@ def test_the_same_content_is_packed_to_the_same_bytes(tmp_path: Path) -> None:
     assert pack(first) == pack(second)
 
 
-@pytest.mark.parametrize(
-    "other", [{"a": "one", "b": "2"}, {"a": "onet", "b": "wo"}, {"a": "one", "c": "two"}, {"a": "one"}]
-)
+@pytest.mark.parametrize("other", [{"a": "one", "b": "2"}, {"a": "onet", "b": "wo"}, {"a": "one", "c": "two"}, {"a": "one"}])
 def test_other_content_or_names_give_another_digest(tmp_path: Path, other: dict[str, str]) -> None:
     assert project(tmp_path / "first", a="one", b="two").digest != project(tmp_path / "second", **other).digest
 

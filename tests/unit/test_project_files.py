@@ -85,9 +85,7 @@ def test_a_folder_that_vanishes_during_the_scan_is_passed_over(tmp_path: Path, m
 
     monkeypatch.setattr(os, "scandir", vanish)
     assert names(tmp_path) == ["main.py"]
-    with pytest.raises(
-        SerializationError, match=r"gone \(by 'gone' of distributed_files\) cannot be read: No such file"
-    ):
+    with pytest.raises(SerializationError, match=r"gone \(by 'gone' of distributed_files\) cannot be read: No such file"):
         names(tmp_path, "gone")
 
 
@@ -209,9 +207,9 @@ def test_listed_folders_may_be_links_that_lead_outside(tmp_path: Path) -> None:
 def test_a_pattern_that_names_nothing_at_the_root_is_tried_at_the_current_directory(tmp_path: Path) -> None:
     write(tmp_path, "scripts/main.py", "cfg/a.ini", "scripts/own.ini", "own.ini")
     assert names(tmp_path / "scripts", "cfg/*.ini", "own.ini", cwd=tmp_path) == ["cfg/a.ini", "main.py", "own.ini"]
-    assert select_files(str(tmp_path / "scripts"), ["own.ini"], str(tmp_path), recursive=True, limit=LIMIT)[
-        -1
-    ].path == str(tmp_path / "scripts" / "own.ini")
+    assert select_files(str(tmp_path / "scripts"), ["own.ini"], str(tmp_path), recursive=True, limit=LIMIT)[-1].path == str(
+        tmp_path / "scripts" / "own.ini"
+    )
 
 
 def test_absolute_patterns_are_welcome_below_the_root_even_through_a_link(tmp_path: Path) -> None:
@@ -221,9 +219,7 @@ def test_absolute_patterns_are_welcome_below_the_root_even_through_a_link(tmp_pa
     assert names(tmp_path / "root", str(tmp_path / "link" / "cfg.ini")) == ["cfg.ini"]
 
 
-@pytest.mark.parametrize(
-    "pattern", ["missing.ini", "empty", "*.none", "../outside.txt", "/etc/hostname", "cfg.ini/x", ""]
-)
+@pytest.mark.parametrize("pattern", ["missing.ini", "empty", "*.none", "../outside.txt", "/etc/hostname", "cfg.ini/x", ""])
 def test_a_pattern_that_names_no_file_is_an_error_with_its_name_and_the_folders(tmp_path: Path, pattern: str) -> None:
     root = tmp_path / "root"
     write(tmp_path, "outside.txt", "root/cfg.ini", "root/.hidden")
@@ -231,9 +227,7 @@ def test_a_pattern_that_names_no_file_is_an_error_with_its_name_and_the_folders(
     (root / "empty").mkdir()
     with pytest.raises(SerializationError) as caught:
         names(root, pattern, cwd=root / "empty")
-    assert str(caught.value).startswith(
-        f"{pattern!r} of distributed_files names no file below {root} or {root / 'empty'}"
-    )
+    assert str(caught.value).startswith(f"{pattern!r} of distributed_files names no file below {root} or {root / 'empty'}")
 
 
 def test_two_files_of_one_name_are_an_error(tmp_path: Path) -> None:
@@ -266,14 +260,10 @@ def test_a_large_data_file_is_not_shipped_silently(tmp_path: Path) -> None:
         names(tmp_path, "*.bin")
 
 
-def test_too_many_files_are_refused_with_the_folders_that_hold_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_too_many_files_are_refused_with_the_folders_that_hold_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(project_files, "MAX_FILES", 3)
     write(tmp_path, "main.py", "gen/a.py", "gen/b.py")
     assert len(names(tmp_path)) == 3
     write(tmp_path, "gen/c.py")
-    with pytest.raises(
-        SerializationError, match=r"4 files to ship, more than 3; most lie in gen \(3\), \. \(1\): keep out"
-    ):
+    with pytest.raises(SerializationError, match=r"4 files to ship, more than 3; most lie in gen \(3\), \. \(1\): keep out"):
         names(tmp_path)
