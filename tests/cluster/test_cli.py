@@ -119,8 +119,18 @@ def free_ports(n: int) -> int:
             return first
 
 
+@pytest.fixture(autouse=True, scope="module")
+def all_are_stopped(nothing_left: Path) -> Iterator[None]:
+    """Stop, and tell of, clusters that a failed test left running."""
+    yield
+    left = [cluster.address for cluster in nodes.clusters()]
+    for address in left:
+        run("stop", "--port", port_of(address))
+    assert left == []
+
+
 @pytest.fixture(scope="module")
-def standing(nothing_left: Path) -> Iterator[str]:
+def standing(all_are_stopped: None) -> Iterator[str]:
     """A cluster of a master and two workers, the second added by the real command; yield its address."""
     with cluster("--n-cpu", "1") as address:
         added = subprocess.run([*COMMAND, "connect", address, "--n-cpu", "1"], capture_output=True, text=True)
@@ -469,9 +479,9 @@ def test_all_listening_sockets_keep_to_the_range_and_a_full_one_is_told_to_the_c
 
 def test_a_cluster_for_all_networks_registers_addresses_that_others_reach() -> None:
     result = run("start", "--host", "0.0.0.0", "--port", "0", "--n-cpu", "1")
-    assert "PARL_LITE_KEY" in result.stdout
     address = re.search(r"runs at (\S+:\d+),", result.stdout).group(1)  # type: ignore[union-attr]
     try:
+        assert "PARL_LITE_KEY" in result.stdout
         with connected(address):
             actor = Parrot()
             [job] = report(address)["workers"][0]["jobs"]
