@@ -37,6 +37,18 @@ _DONTWAIT = int(zmq.DONTWAIT)  # plain numbers: an enum's operators would cost a
 _SNDMORE = int(zmq.SNDMORE)
 
 
+_forks = 0
+"""How often this process is the child of a fork since it was loaded: sockets of before must not be touched."""
+
+
+def _count_fork() -> None:
+    global _forks
+    _forks += 1
+
+
+os.register_at_fork(after_in_child=_count_fork)
+
+
 class MethodMarker:
     """What reading an attribute gives when it is a method of the remote object."""
 
@@ -79,10 +91,10 @@ class Channel:
         self._listeners: list[Waker] = []
         self._down_since: float | None = None
         self._fd = int(socket.get(zmq.FD))
-        self._pid = os.getpid()
+        self._forks = _forks
         # not __del__: in a garbage cycle the socket's own finalizer could run first, and warn
         self._monitor = watch_connection(socket)
-        self._close = weakref.finalize(self, _close_sockets, socket, self._monitor, self._pid)
+        self._close = weakref.finalize(self, _close_sockets, socket, self._monitor, os.getpid())
         self._close.atexit = False
 
     # --- calling -------------------------------------------------------------------------------------------
@@ -91,19 +103,40 @@ class Channel:
         """Send a request; its value is fixed now. Raises SerializationError, naming `what`, before anything is sent."""
         future = Future(self)
         with self._entered():
-            self._begin(future, kind, name, value, what)
+            self._begin(future, kind, name.encode(), value, what)
         return future
 
-    def call(self, name: str, value: Any, what: str) -> Any:
-        """Call a method and return its result: `request(...).result()` for the usual case, in one go under the lock."""
+    def call(self, name: bytes, value: Any, what: str) -> Any:
+        """Call a method and return its result, or a future that has or will have it.
+
+        The short way of `request(...).result()` for the usual case: nothing else is under way, so the next message is the
+        answer, and needs no future. A future is returned for everything unusual: an error, a slow answer, other threads.
+        """
         future = Future(self)
         with self._entered():
-            self._begin(future, frames.CALL, name, value, what)
-            if not self._contended:
-                self._receive_one()
-        return future._value if future._state == DONE else future.result()
+            if self._pending or self._contended or self._listeners or self.loss is not None:
+                self._begin(future, frames.CALL, name, value, what)
+                return future
+            self._last_request = future._request = self._last_request + 1
+            parts = self._encoder.encode_parts(value, what=what)
+            self._send(*frames.build(frames.CALL, future._request, name, parts))
+            try:
+                frame = self._socket.recv()
+            except zmq.Again:
+                self._pending[future._request] = future
+                return future
+            kind, large, _, answered = HEADER.unpack_from(frame)
+            if answered == future._request and not large:
+                state, value = self._outcome(kind, memoryview(frame)[HEADER.size :])
+                if state == DONE:
+                    return value
+                future.settle(state, value)
+            else:
+                self._pending[future._request] = future
+                self._deliver(frame)
+        return future
 
-    def _begin(self, future: Future, kind: int, name: str, value: Any, what: str) -> None:
+    def _begin(self, future: Future, kind: int, name: bytes, value: Any, what: str) -> None:
         if self.loss is not None:
             raise self.loss.with_traceback(None)
         parts = self._encoder.encode_parts(value, what=what)
@@ -111,9 +144,10 @@ class Channel:
         future._request = request
         self._pending[request] = future
         try:
-            self._send(*frames.build(kind, request, name.encode(), parts))
+            self._send(*frames.build(kind, request, name, parts))
         except BaseException:
             self._pending.pop(request, None)
+            self._encoder.reset()  # the peer has not heard of what it would have learned
             raise
         if self._listeners:
             self._take_all()  # sending may have consumed the edge that a listener polls for
@@ -199,7 +233,7 @@ class Channel:
         """Return the lock, to be entered; note when several threads want it, for then nobody may block inside."""
         if self._lock.locked():
             self._contended = True
-        if os.getpid() != self._pid:
+        if _forks != self._forks:
             raise NotConnectedError("an actor handle does not survive fork(): connect and create actors in the child.")
         return self._lock
 

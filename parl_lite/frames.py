@@ -42,10 +42,7 @@ SEPARATE = 64 * 1024
 
 def build(kind: int, request: int, name: bytes, parts: Sequence[Bytes]) -> tuple[bytes, bytes | None]:
     """Return the frame or the two frames of a message; the payload's parts are copied once, so its value is fixed now."""
-    size = 0
-    for part in parts:
-        size += len(part)
-    if size < SEPARATE:
+    if sum(map(len, parts)) < SEPARATE:
         return b"".join((HEADER.pack(kind, 0, len(name), request), name, *parts)), None
     return HEADER.pack(kind, LARGE, len(name), request) + name, b"".join(parts)
 

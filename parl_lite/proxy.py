@@ -26,6 +26,7 @@ from parl_lite import frames
 from parl_lite.calls import METHOD, Channel
 from parl_lite.class_code import defined
 from parl_lite.errors import SerializationError
+from parl_lite.futures import Future
 from parl_lite.links import Address, BorrowedLink, Link, RestartingLink
 
 if TYPE_CHECKING:
@@ -40,18 +41,25 @@ _PROBED = "_repr_", "_ipython_"
 class RemoteMethod:
     """A method of an actor: calling it calls the actor."""
 
-    __slots__ = ("_channel", "_name", "_wait", "_what")
+    __slots__ = ("_channel", "_encoded_name", "_name", "_wait", "_what")
 
     def __init__(self, channel: Channel, name: str, wait: bool) -> None:
         self._channel = channel
         self._name = name
+        self._encoded_name = name.encode()
         self._wait = wait
         self._what = f"an argument of {name}"
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if self._wait:  # without a name for the future: see Future.result
-            return self._channel.request(frames.CALL, self._name, (args, kwargs), self._what).result()
-        return self._channel.request(frames.CALL, self._name, (args, kwargs), self._what)
+        if not self._wait:
+            return self._channel.request(frames.CALL, self._name, (args, kwargs), self._what)
+        result = self._channel.call(self._encoded_name, (args, kwargs), self._what)
+        if type(result) is not Future:
+            return result
+        try:
+            return result.result()
+        finally:
+            del result  # a traceback keeps this frame, and would keep the future: see Future.result
 
     def __repr__(self) -> str:
         return f"<remote method {self._name} of {self._channel.label}>"

@@ -62,7 +62,7 @@ class Settings:
                 value = kind(text)
             except ValueError:
                 raise ValueError(f"{name}={text!r} is not {'a whole number' if kind is int else 'a number'}") from None
-            if not value > 0:
-                raise ValueError(f"{name}={text!r} must be above 0")
+            if not 0 < value < 1e12:
+                raise ValueError(f"{name}={text!r} must be above 0, and finite")
             changes[field.name] = value
         return cls(**changes)  # type: ignore[arg-type]

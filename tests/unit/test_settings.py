@@ -39,9 +39,10 @@ def test_every_limit_can_be_set_by_its_variable(name: str, monkeypatch: pytest.M
         ("JOB_GRACE", "soon", "PARL_LITE_JOB_GRACE='soon' is not a number"),
         ("JOB_GRACE", "", "PARL_LITE_JOB_GRACE='' is not a number"),
         ("LOG_TAIL", "1.5", "PARL_LITE_LOG_TAIL='1.5' is not a whole number"),
-        ("LOG_TAIL", "0", "PARL_LITE_LOG_TAIL='0' must be above 0"),
-        ("JOB_GRACE", "-1", "PARL_LITE_JOB_GRACE='-1' must be above 0"),
-        ("JOB_GRACE", "nan", "PARL_LITE_JOB_GRACE='nan' must be above 0"),
+        ("LOG_TAIL", "0", "PARL_LITE_LOG_TAIL='0' must be above 0, and finite"),
+        ("JOB_GRACE", "-1", "PARL_LITE_JOB_GRACE='-1' must be above 0, and finite"),
+        ("JOB_GRACE", "nan", "PARL_LITE_JOB_GRACE='nan' must be above 0, and finite"),
+        ("JOB_GRACE", "inf", "PARL_LITE_JOB_GRACE='inf' must be above 0, and finite"),
     ],
 )
 def test_a_bad_value_is_named_with_its_variable(name: str, text: str, complaint: str, monkeypatch: pytest.MonkeyPatch) -> None:
