@@ -340,7 +340,7 @@ class WorkerState:
         if self._leaving:
             self._send(JobEnded(order.job, 0, None, None, f"was not started: {self._leaving}", False, "", ""))
             return
-        log_path = f"{self._log_folder}/{order.name}-{order.job}.log"
+        log_path = f"{self._log_folder}/{_as_file_name(order.name)}-{_as_file_name(order.job)}.log"
         self.children[order.job] = Child(order, log_path, now + self._settings.job_start_timeout)
         self._out.append(StartChild(order, log_path))
 
@@ -422,3 +422,8 @@ class WorkerState:
             if child.kill_at is not None and now >= child.kill_at:
                 child.ending, child.kill_at = True, None
                 self._out.append(EndChild(job, kill=True))
+
+
+def _as_file_name(text: str) -> str:
+    """Return a name from a peer without anything that leads out of a folder."""
+    return "".join(letter if letter.isalnum() or letter in "._-" else "_" for letter in text).lstrip(".")[:100]

@@ -330,3 +330,10 @@ def test_what_the_master_should_not_say_is_noted_and_ignored(busy: Worker) -> No
     assert busy.does(Babbled(MASTER, "no message")) == [Say("the master sent nonsense: no message")]
     assert busy.hears(Goodbye()) == [Say("the master sent Goodbye, which is not for a worker")]
     assert busy.hears(StopCluster(), Status("{}"))[1:] == [Say("the master sent Status, which is not for a worker")]
+
+
+@pytest.mark.parametrize("name", ["../../etc/passwd", "a/b", "..", "x" * 500])
+def test_a_name_from_a_peer_does_not_lead_out_of_the_log_folder(name):
+    [asked] = Worker().hears(dataclasses.replace(start("1.1"), name=name))
+    assert asked.log_path.startswith("/logs/") and asked.log_path.count("/") == 2
+    assert len(asked.log_path) < 150
