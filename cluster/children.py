@@ -27,7 +27,7 @@ from parl_lite.security import KEY_FILE_VARIABLE
 from parl_lite.settings import Settings
 from parl_lite.waker import Waker
 
-from . import threads
+from . import gpus, threads
 from .job_log import JobLog
 from .launchers import InterpreterLauncher, Launcher, ZygoteLauncher
 from .worker_state import EndChild, JobDied, JobMeasured, JobPrintedHere, JobSpoke, StartChild
@@ -148,7 +148,7 @@ class Children:
         environment = {
             MARK: order.job,
             "PARL_LITE_ADDRESS": self._surroundings.master,
-            "CUDA_VISIBLE_DEVICES": ",".join(order.gpus),
+            gpus.VARIABLE: ",".join(order.gpus),
         }
         if self._surroundings.key_file:
             environment[KEY_FILE_VARIABLE] = self._surroundings.key_file

@@ -29,7 +29,7 @@ from parl_lite.settings import Settings
 from parl_lite.sockets import connect, control_dealer, parse_address
 from parl_lite.versions import own_versions
 
-from . import addresses, nodes
+from . import addresses, gpus, nodes
 from .children import Children, Surroundings
 from .node import Announcement, common_options, end_on_signals, end_with_parent, is_ipc, log_to_stderr
 from .worker_state import EndChild, Joined, MeasureChild, StartChild, WorkerState
@@ -68,11 +68,11 @@ def main(
         kept = _keep_key(key, folder, master)
         host = advertise or _own_host(master)
         surroundings = Surroundings(str(folder), host, addresses.interface_of(host), port_range, master, kept)
+        devices = gpus.behind_mask([one for one in (gpu or "").split(",") if one], os.environ.get(gpus.VARIABLE))
     except (ParlError, ValueError, OSError) as error:
         announcement.fails(str(error))
         sys.exit(1)
-    gpus = tuple(filter(None, (gpu or "").split(",")))
-    worker = Worker(surroundings, key, n_cpu or n_usable_cpus(), gpus, announcement, settings)
+    worker = Worker(surroundings, key, n_cpu or n_usable_cpus(), devices, announcement, settings)
     code = worker.run(parent)
     os.close(lock)
     remove_if_empty_of_life(folder)
@@ -87,20 +87,20 @@ class Worker:
         surroundings: Surroundings,
         key: ClusterKey | None,
         n_cpu: int,
-        gpus: tuple[str, ...],
+        devices: tuple[str, ...],
         announcement: Announcement,
         settings: Settings,
     ) -> None:
         self._announcement = announcement
         self._surroundings = surroundings
         self._n_cpu = n_cpu
-        self._gpus = gpus
+        self._devices = devices
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         log_folder = Path(surroundings.folder, "logs")
         log_folder.mkdir(mode=0o700, exist_ok=True)
         place = Place(hostos.host_name(), os.getpid(), hostos.boot_id())
         memory = psutil.virtual_memory().total
-        self._state = WorkerState(own_versions(), place, n_cpu, gpus, memory, str(log_folder), settings)
+        self._state = WorkerState(own_versions(), place, n_cpu, devices, memory, str(log_folder), settings)
         identity = secrets.token_bytes(8).replace(b"\0", b"\1")
         dealer = control_dealer(self._context, settings, identity)
         self._loop = Loop(dealer, self._state, self._perform, settings)
@@ -136,7 +136,7 @@ class Worker:
         master = self._surroundings.master
         if not is_ipc(master):
             nodes.register(Path(self._surroundings.folder), "worker", master.removeprefix("tcp://"), cluster)
-        self._announcement.works(cluster=cluster, n_cpu=self._n_cpu, gpus=self._gpus)
+        self._announcement.works(cluster=cluster, n_cpu=self._n_cpu, gpus=self._devices)
 
 
 def n_usable_cpus() -> int:

@@ -190,9 +190,12 @@ def test_an_argument_is_fixed_when_the_call_is_made(witness):
 # --- GPUs -------------------------------------------------------------------------------------------------
 
 
-def test_actors_see_their_own_gpus_only(nothing_left):
+@pytest.mark.parametrize("mask", [None, "3,5"])
+def test_actors_see_their_own_gpus_only(nothing_left, monkeypatch, mask):
     parl_lite.disconnect()
-    parl_lite.connect(n_cpu=4, gpu=[3, 5], timeout=2.0, log_to_driver=False)
+    if mask is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", mask)  # of the host, which counts its GPUs from 0 behind it
+    parl_lite.connect(n_cpu=4, gpu=[3, 5] if mask is None else [0, 1], timeout=2.0, log_to_driver=False)
     seen = Witness.options(n_gpu=1)
     first, second, none = seen(), seen(), Witness()
     variables = [actor.environment("CUDA_VISIBLE_DEVICES") for actor in (first, second, none)]
