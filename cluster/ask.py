@@ -54,9 +54,9 @@ def _ask(
     monitor: zmq.Socket[bytes] = dealer.get_monitor_socket(_HUNG_UP | _REFUSED)
     try:
         sockets.connect(dealer, address, key)
-        dealer.send_multipart(wire.encode(question))
+        dealer.send_multipart(wire.encode(question), zmq.DONTWAIT)
         return _answer(dealer, monitor, kind, time.monotonic() + timeout, settings)
-    except TimeoutError:
+    except (TimeoutError, zmq.Again):  # nothing can be sent when the master has refused us already
         raise why_silent(address, key is not None, timeout) from None
     except wire.WireError as error:
         where = f"the master at {plain(address)} speaks another protocol ({error})"

@@ -11,11 +11,14 @@ of the one do not exist on the other.
 from __future__ import annotations
 
 import json
+import os
 import secrets
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -84,8 +87,11 @@ class Network:
             host.hidden = [other.folder for other in self.hosts.values() if other is not host]
 
     def close(self) -> list[int]:
-        """Take them all away; return the processes that were still there."""
+        """Take them all away, and kill what still runs on them; return the pids of that."""
         left = [pid for host in self.hosts.values() for pid in host.processes()]
+        for pid in left:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         for namespace in (*(host.namespace for host in self.hosts.values()), self._switch):
             _ip("netns", "del", namespace)
         return left

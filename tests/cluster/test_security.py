@@ -7,6 +7,7 @@ import random
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,8 +21,9 @@ from patients import Patient
 
 import parl_lite
 from parl_lite import folders, sockets, wire
+from parl_lite.cluster.ask import ask
 from parl_lite.launch import launch
-from parl_lite.messages import AskStatus, JobEnded, Welcome
+from parl_lite.messages import AskStatus, JobEnded, Status, Welcome
 from parl_lite.proxy import _channel
 from parl_lite.security import ClusterKey, Gatekeeper
 from parl_lite.settings import Settings
@@ -125,6 +127,17 @@ def test_a_key_file_that_others_can_read_is_refused(keyed, stranger, monkeypatch
     monkeypatch.setenv("PARL_LITE_KEY_FILE", str(tmp_path / "mine"))
     with pytest.raises(parl_lite.AuthenticationError, match="chmod 600"):
         parl_lite.connect(keyed.address)
+
+
+def test_a_question_that_is_refused_before_it_is_asked_is_an_error_too(keyed, stranger, monkeypatch):
+    def slowly(question):
+        threading.Event().wait(0.5)  # the master hangs up meanwhile
+        return encode(question)
+
+    encode = wire.encode
+    monkeypatch.setattr("parl_lite.cluster.ask.wire.encode", slowly)
+    with pytest.raises(parl_lite.AuthenticationError, match="needs a key"):
+        ask(f"tcp://{keyed.address}", AskStatus(), Status, 10.0, Settings())
 
 
 def test_only_the_right_key_gets_an_answer(keyed):

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
+import psutil
 import pytest
 from conftest import until
-from daemons import StandingCluster
-from hosts import Console, Network, RemoteFailure, why_impossible
+from daemons import StandingCluster, kill
+from hosts import Console, Host, Network, RemoteFailure, why_impossible
 
 from parl_lite import hostos
+from parl_lite.launch import python_command
 from parl_lite.security import ClusterKey
 
 pytestmark = pytest.mark.skipif(bool(why_impossible()), reason=why_impossible() or "possible here")
@@ -71,8 +76,10 @@ def slots():
 def network(nothing_left: Path) -> Iterator[Network]:
     network = Network(["alpha", "beta", "gamma"], nothing_left)
     yield network
-    until(lambda: not any(host.processes() for host in network.hosts.values()), 10, "everything on the machines ended")
-    left = network.close()
+    try:
+        until(lambda: not any(host.processes() for host in network.hosts.values()), 10, "everything on the machines ended")
+    finally:
+        left = network.close()
     files = [str(path) for path in nothing_left.glob("*/parl_lite-*/*") if path.name != ".making"]
     assert (left, files) == ([], [])
 
@@ -226,3 +233,57 @@ def test_a_master_that_is_cut_off_is_joined_again_and_actors_elsewhere_go_on(cli
     until(lambda: answer(client, "slots()[1]") == "4", PATIENCE, "both workers are there, once")
     client("actors.clear()")
     actors_on_both(client)
+
+
+# --- the command line -------------------------------------------------------------------------------------
+
+
+def command(host: Host, *arguments: str, key: str = "") -> subprocess.CompletedProcess[str]:
+    """Run parl-lite on a machine."""
+    where = host.surroundings()
+    line = [*where.through, *python_command("parl_lite.cluster"), *arguments]
+    environment = {**where.environment(), **({"PARL_LITE_KEY": key} if key else {})}
+    return subprocess.run(line, env=environment, capture_output=True, text=True, timeout=60)
+
+
+def done(host: Host, *arguments: str, key: str = "") -> str:
+    """Run a command that must succeed; return what it printed."""
+    result = command(host, *arguments, key=key)
+    assert result.returncode == 0, result.stdout + result.stderr
+    return result.stdout
+
+
+def nodes_on(host: Host, address: str) -> list[int]:
+    """Return the processes on a machine that belong to the cluster at an address."""
+    found = []
+    for pid in host.processes():
+        with suppress(psutil.Error):  # it ended meanwhile
+            if address in psutil.Process(pid).cmdline():
+                found.append(pid)
+    return found
+
+
+def test_the_command_line_makes_such_a_cluster_and_replaces_its_master(network):
+    alpha, beta, gamma = network.hosts.values()
+    address, key = f"{alpha.address}:8020", ClusterKey.new()
+    for host in (alpha, beta):
+        key.write(host.folder / "key")
+    start = ["start", "--host", alpha.address, "--port", "8020", "--n-cpu", "0", "--key-file", str(alpha.folder / "key")]
+    assert address in done(alpha, *start)
+    options = ["--n-cpu", "1", "--advertise", beta.address, "--key-file", str(beta.folder / "key")]
+    done(beta, "connect", address, *options)
+
+    def hosts_of_workers() -> list[str]:
+        found = command(gamma, "status", "--address", address, "--json", key=key.text).stdout
+        return [worker["host"] for worker in json.loads(found)["workers"]] if found else []
+
+    stranger = command(gamma, "status", "--address", address)
+    assert stranger.returncode == 1 and "key" in stranger.stderr
+    assert hosts_of_workers() == ["beta"]
+    [master] = nodes_on(alpha, address)
+    kill(master)
+    until(lambda: not hostos.process_alive(master), 5, "the master ended")
+    done(alpha, *start)
+    until(lambda: hosts_of_workers() == ["beta"], PATIENCE, "the worker joined the master that followed, once")
+    done(alpha, "stop", "--port", "8020")
+    until(lambda: not nodes_on(beta, address), PATIENCE, "the worker ended with its cluster")
