@@ -309,13 +309,13 @@ parl_lite.connect({address!r}, log_to_driver=False)
 
 
 @pytest.fixture
-def start_script(town: StandingCluster) -> Iterator[Callable[[str], subprocess.Popen[str]]]:
+def start_script(town: StandingCluster) -> Iterator[Callable[..., subprocess.Popen[str]]]:
     """Run lines as another client of the cluster; ended when the test ends."""
     started = []
 
-    def start(lines: str) -> subprocess.Popen[str]:
+    def start(lines: str, errors: int | None = None) -> subprocess.Popen[str]:
         script = HEAD.format(here=str(Path(__file__).parent), address=town.address) + lines
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": errors}
         started.append(subprocess.Popen([sys.executable, "-c", script], text=True, **pipes))
         return started[-1]
 
@@ -449,6 +449,35 @@ def test_a_worker_without_descriptors_gives_an_error_and_goes_on(town):
     assert all(map(alive, workers))
 
 
+def test_a_master_without_descriptors_lets_nobody_new_in_and_goes_on(town, start_script, monkeypatch):
+    actor = Patient()
+    master = town.master.process.pid
+    before = resource.prlimit(master, resource.RLIMIT_NOFILE)
+    resource.prlimit(master, resource.RLIMIT_NOFILE, (n_descriptors(master), before[1]))
+    process = start_script("say('in')\nhear()\n", errors=subprocess.PIPE)
+    assert "NotConnectedError" in process.stderr.read()
+    assert (Patient().echo(1), actor.echo(2)) == (1, 2)
+    resource.prlimit(master, resource.RLIMIT_NOFILE, before)
+    assert start_script("say('in')\nhear()\n").stdout.readline() == "in\n"
+
+
+@pytest.mark.slow(reason="half a minute of processes that start")
+def test_a_hundred_actors_live_with_1024_descriptors_in_each_process(town):
+    worker = town.start_worker(100)
+    limited = [os.getpid(), town.master.process.pid, worker.process.pid]
+    before = [resource.prlimit(pid, resource.RLIMIT_NOFILE) for pid in limited]
+    for pid in limited:
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (1024, before[0][1]))
+    actors = [Patient() for _ in range(100)]
+    futures = [actor.futures.echo(i) for i, actor in enumerate(actors)]
+    assert [future.result(PATIENCE) for future in futures] == list(range(100))
+    assert all(n_descriptors(pid) < 700 for pid in limited)
+    for pid, limit in zip(limited, before, strict=True):
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, limit)
+    del actors, futures
+    town.end_worker(worker)
+
+
 def rounds_do_not_grow(town: StandingCluster, n_rounds: int) -> None:
     pids = [os.getpid(), town.master.process.pid, *(worker.process.pid for worker in town.workers)]
     for i in range(10):
@@ -467,7 +496,7 @@ def test_sixty_actors_one_after_the_other_leave_no_descriptor(town):
     rounds_do_not_grow(town, 60)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="half a minute of processes that start")
 def test_three_hundred_actors_one_after_the_other_leave_no_descriptor(town):
     rounds_do_not_grow(town, 300)
 
