@@ -19,6 +19,7 @@ from parl_lite.version import __version__
 if TYPE_CHECKING:
     from parl_lite.agent import Agent as Agent
     from parl_lite.algorithm import Algorithm as Algorithm
+    from parl_lite.batching import batched as batched
     from parl_lite.client import cluster_info as cluster_info
     from parl_lite.client import connect as connect
     from parl_lite.client import disconnect as disconnect
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "agent": ("Agent",),
     "algorithm": ("Algorithm",),
+    "batching": ("batched",),
     "client": ("cluster_info", "connect", "disconnect"),
     "errors": (
         "ActorLostError",

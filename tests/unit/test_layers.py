@@ -16,19 +16,19 @@ ROOT = Path(__file__).resolve().parents[2]
 LAYERS = (
     {"errors", "settings", "version"},
     {"messages"},
-    {"machine", "versions", "wire", "frames", "remote_errors"}
+    {"machine", "batching", "versions", "wire", "frames", "remote_errors"}
     | {"hostos", "folders", "launch", "waker", "sockets", "shm", "security", "keys", "listener"}
     | {"tensors", "columns", "rollout", "arrow_codec", "arrow_reader", "arrow_writer"}
-    | {"pickling", "plain_pickle", "payload"}
+    | {"stacking", "pickling", "plain_pickle", "payload"}
     | {"project_patterns", "project_files", "project_archive", "project"},
-    {"client_state", "loop"},
-    {"futures", "callbacks", "calls", "embedded", "client"},
-    {"class_code", "links", "proxy", "creation", "remote", "pool"},
+    {"client_state", "pool_state", "loop"},
+    {"futures", "callbacks", "calls", "wishes", "embedded", "client"},
+    {"class_code", "links", "proxy", "creation", "remote", "pool_members", "pool_crew", "pool"},
 )
 """Modules of parl_lite/, the lowest first. A module imports of its own and of lower layers, not in circles."""
 LEARNING = {"model", "algorithm", "agent", "checkpoint", "snapshot"}
 """Modules of parl_lite/ that stand apart: they know torch, each other and the lowest layer; no other knows them."""
-PURE = {"errors", "settings", "messages", "machine", "frames"}
+PURE = {"errors", "settings", "messages", "machine", "frames", "batching"}
 """What of parl_lite/ a protocol machine may know."""
 PURE_CLUSTER = {"records", "report"}
 """What of cluster/ it may know besides other machines; these keep the same rule."""
