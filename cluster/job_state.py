@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from parl_lite import frames
@@ -37,7 +37,8 @@ class Request:
     payload: memoryview
     cancelled: bool = False
     refusal: str = ""
-    arrived_at: float = 0.0
+    arrived_at: float | None = None
+    """Known for what `JobState.stamp` has seen."""
 
 
 @dataclass(slots=True)
@@ -60,7 +61,7 @@ class _Batch:
         self.n_calls += 1
         if self.is_full():
             self.due_at = -math.inf
-        elif self.n_calls == 1 and self.settings is not None:
+        elif self.n_calls == 1 and self.settings is not None and request.arrived_at is not None:
             self.due_at = request.arrived_at + self.settings.timeout
 
 
@@ -75,8 +76,8 @@ class JobState:
     def __len__(self) -> int:
         return len(self._due)
 
-    def arrived(self, peer: bytes, frame: bytes, body: memoryview | None = None, now: float = 0.0) -> None:
-        """Take in one message; nonsense is dropped, for no honest peer sends it. The time matters for batches alone."""
+    def arrived(self, peer: bytes, frame: bytes, body: memoryview | None = None) -> None:
+        """Take in one message; nonsense is dropped, for no honest peer sends it."""
         if len(frame) < HEADER.size:
             return
         kind, _, n_name, number = HEADER.unpack_from(frame)
@@ -91,21 +92,38 @@ class JobState:
         except UnicodeDecodeError:
             return
         payload = memoryview(frame)[begin:] if body is None else body
-        self._due.append(Request(peer, kind, number, name, payload, arrived_at=now))
+        self._due.append(Request(peer, kind, number, name, payload))
 
     def next(self) -> Request:
         """Return what is due, with `refusal` set when it cannot be done in this state."""
-        return self._checked(self._due.popleft())
+        request = self._due.popleft()
+        if request.kind in (frames.CALL, frames.GET, frames.SET, frames.DELETE):
+            if not self.made:
+                request.refusal = "the actor was not created: its constructor failed or was never called"
+        elif request.kind in (frames.CREATE, frames.PROJECT, frames.CODE):
+            if self.made:
+                request.refusal = "the actor was created already"
+        else:
+            request.refusal = f"unknown request {request.kind}"
+        return request
 
     def next_together(self, now: float) -> tuple[list[Request], float | None]:
         """Return what is due now: one request, or the calls of a batch in order of arrival; nothing while all wait.
 
         The second is when a batch that waits will be due if nothing more arrives; None if none waits.
         """
+        self.stamp(now)
         batches = self._batches()
         due = next((batch.requests for batch in batches if batch.due_at <= now), [])
-        self._remove(due)
-        return [self._checked(request) for request in due], min((batch.due_at for batch in batches), default=None)
+        self._bring_forward(due)
+        return [self.next() for _ in due], min((batch.due_at for batch in batches), default=None)
+
+    def stamp(self, now: float) -> None:
+        """Note that what arrived since the last time arrived now. Apart from `arrived`: ordinary calls need no time."""
+        for request in reversed(self._due):
+            if request.arrived_at is not None:
+                break
+            request.arrived_at = now
 
     def _batches(self) -> list[_Batch]:
         """Return what may run next, by age: batches as far as they are there, and requests that no batch holds up."""
@@ -127,24 +145,13 @@ class JobState:
                 break  # it is due, whatever else there is
         return list(batches.values())
 
-    def _remove(self, requests: Iterable[Request]) -> None:
-        """Take requests out, given in order of arrival."""
+    def _bring_forward(self, requests: Sequence[Request]) -> None:
+        """Let requests, given in order of arrival, be the first."""
         passed = []
         for request in requests:
             while (first := self._due.popleft()) is not request:
                 passed.append(first)
-        self._due.extendleft(reversed(passed))
-
-    def _checked(self, request: Request) -> Request:
-        if request.kind in (frames.CALL, frames.GET, frames.SET, frames.DELETE):
-            if not self.made:
-                request.refusal = "the actor was not created: its constructor failed or was never called"
-        elif request.kind in (frames.CREATE, frames.PROJECT, frames.CODE):
-            if self.made:
-                request.refusal = "the actor was created already"
-        else:
-            request.refusal = f"unknown request {request.kind}"
-        return request
+        self._due.extendleft(reversed([*requests, *passed]))
 
     def _cancel(self, peer: bytes, number: int) -> None:
         for request in self._due:

@@ -26,7 +26,8 @@ def job(**more: Batching) -> JobState:
 
 def ask(state: JobState, peer: bytes, number: int, name: str = ACT, now: float = 0.0, kind: int = frames.CALL) -> None:
     frame, _ = frames.build(kind, number, name.encode(), [])
-    state.arrived(peer, frame, None, now)
+    state.arrived(peer, frame)
+    state.stamp(now)
 
 
 def cancel(state: JobState, peer: bytes, number: int) -> None:
