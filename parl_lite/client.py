@@ -1,6 +1,6 @@
 """connect() and disconnect(): this process's place in a cluster, and its control connection on one background loop.
 
-    any thread ──post(event)──▶ Loop thread: ClientState ──Granted, Denied, Joined ...──▶ the thread that waits in a mailbox
+    any thread ──post(event)──▶ Loop thread: ClientState ──Granted, Denied, Joined ...──▶ the wish that it answers
                                                          ──Lost──▶ the channel of that job
 Calls do not pass here: see calls.py.
 """
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import atexit
 import functools
-import gc
 import itertools
 import json
 import logging
@@ -18,7 +17,6 @@ import queue
 import secrets
 import sys
 import threading
-import time
 import weakref
 from collections.abc import Sequence
 from typing import Any
@@ -45,6 +43,7 @@ from parl_lite.security import ClusterKey
 from parl_lite.settings import Settings
 from parl_lite.sockets import control_dealer, data_dealer, parse_address
 from parl_lite.versions import own_versions
+from parl_lite.wishes import Wish
 
 logger = logging.getLogger("parl_lite")
 
@@ -79,8 +78,8 @@ class Client:
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._context.set(zmq.MAX_SOCKETS, 65535)
         self._channels: weakref.WeakValueDictionary[str, Channel] = weakref.WeakValueDictionary()
-        self._mailboxes: dict[int, queue.SimpleQueue[Any]] = {}
-        self._wishes = itertools.count(1)
+        self._wishes: dict[int, Wish] = {}
+        self._numbers = itertools.count(1)  # of wishes
         self._joined: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._reports: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._asking = threading.Lock()  # guards _reports: one thread asks for the status at a time
@@ -94,34 +93,34 @@ class Client:
 
     # --- what remote.py needs ------------------------------------------------------------------------------
 
-    def want(self, name: str, needs: Needs, timeout: float) -> JobGranted:
-        """Wait for a job; raises ResourceError when there is no room in `timeout` seconds, or never can be."""
+    def wish(self, name: str, needs: Needs, *, patient: bool = True) -> Wish:
+        """Ask the cluster for a job, without waiting; `withdraw` the wish when its grant is no longer of use.
+
+        Raises ResourceError when this process has too few file descriptors left. One that is not patient is refused
+        as soon as it would have to wait for a slot.
+        """
         try:
             hostos.need_descriptors(_DESCRIPTORS)
         except OSError as error:
             raise ResourceError(f"cannot create {name}: {error.strerror}, or destroy other actors.") from None
-        wish = next(self._wishes)
-        mailbox = self._mailboxes[wish] = queue.SimpleQueue()
-        self._loop.post(client_state.Wished(WantJob(wish, name, needs)))
-        deadline = time.monotonic() + timeout
-        reason = ""
-        try:
-            while True:
-                try:
-                    said = mailbox.get(timeout=max(0.0, deadline - time.monotonic()))
-                except queue.Empty:
-                    raise self._no_room(name, timeout, reason) from None
-                match said:
-                    case JobGranted():
-                        return said
-                    case client_state.Denied(_, never):
-                        raise ResourceError(f"cannot create {name}: {never}.")
-                    case client_state.Waits(_, reason):
-                        gc.collect()  # actors that only garbage cycles of the user's keep alive have slots
-                        logger.warning("%s waits for a slot: %s", name, reason)
-        finally:
-            del self._mailboxes[wish]
-            self._loop.post(client_state.GaveUp(wish))
+        wish = Wish(next(self._numbers), name, self.settings.poll_slice, patient=patient)
+        self._wishes[wish.number] = wish
+        self._loop.post(client_state.Wished(WantJob(wish.number, name, needs)))
+        return wish
+
+    def withdraw(self, wish: Wish) -> None:
+        """Give up a wish, or the job that it was granted; a refused one is gone already."""
+        grant = wish.withdraw()
+        self._wishes.pop(wish.number, None)
+        self._loop.post(client_state.GaveUp(wish.number) if grant is None else client_state.Released(grant.job))
+
+    def no_room(self, wish: Wish) -> ResourceError:
+        """Return the error for a wish that waited for `timeout` in vain."""
+        if not self.state.joined:
+            return ResourceError(f"cannot create {wish.name}: the master at {self.address} does not answer.")
+        reason = wish.reason or "no worker had room"
+        hint = "add a machine with `parl-lite connect`, end other actors, or connect with a longer timeout"
+        return ResourceError(f"cannot create {wish.name}: no slot for it within {self.timeout:g} s ({reason}); {hint}.")
 
     def open_channel(self, grant: JobGranted, name: str) -> Channel:
         """Return the connection to a granted job; the job is released when the channel is gone."""
@@ -174,6 +173,8 @@ class Client:
         if self._thread.is_alive():
             self._loop.post(client_state.Quit())
             self._thread.join(1.0)
+        for wish in list(self._wishes.values()):
+            wish.refuse(NotConnectedError(f"{wish.name} is not created: this process disconnected from the cluster."))
         for channel in list(self._channels.values()):
             channel.lose(ActorLostError(f"{channel.label} is gone: this process disconnected from the cluster."))
             channel.close()
@@ -189,9 +190,11 @@ class Client:
             case client_state.Joined() | client_state.Rejected():
                 self._joined.put(action)
             case client_state.Granted(grant):
-                self._mail(grant.wish, grant)
-            case client_state.Denied(wish, _) | client_state.Waits(wish, _):
-                self._mail(wish, action)
+                self._grant(grant)
+            case client_state.Denied(number, never):
+                self._refuse(number, never)
+            case client_state.Waits(number, reason):
+                self._delay(number, reason)
             case client_state.Lost(loss):
                 channel = self._channels.get(loss.job)
                 if channel is not None:
@@ -203,10 +206,22 @@ class Client:
             case _:
                 raise AssertionError(f"unhandled: {action!r}")
 
-    def _mail(self, wish: int, letter: object) -> None:
-        mailbox = self._mailboxes.get(wish)
-        if mailbox is not None:
-            mailbox.put(letter)
+    def _grant(self, grant: JobGranted) -> None:
+        wish = self._wishes.pop(grant.wish, None)
+        if wish is None or not wish.grant(grant):
+            self.release(grant.job)
+
+    def _refuse(self, number: int, reason: str) -> None:
+        wish = self._wishes.pop(number, None)
+        if wish is not None:
+            wish.refuse(ResourceError(f"cannot create {wish.name}: {reason}."))
+
+    def _delay(self, number: int, reason: str) -> None:
+        wish = self._wishes.get(number)
+        if wish is not None:
+            wish.delay(reason)
+            if not wish.patient:
+                self.withdraw(wish)
 
     # --- joining -------------------------------------------------------------------------------------------
 
@@ -230,13 +245,6 @@ class Client:
         self._thread.join(5.0)
         self._loop.close()
         self._context.destroy(0)
-
-    def _no_room(self, name: str, timeout: float, reason: str) -> ResourceError:
-        if not self.state.joined:
-            return ResourceError(f"cannot create {name}: the master at {self.address} does not answer.")
-        reason = reason or "no worker had room"
-        hint = "add a machine with `parl-lite connect`, end other actors, or connect with a longer timeout"
-        return ResourceError(f"cannot create {name}: no slot for it within {timeout:g} s ({reason}); {hint}.")
 
 
 def nearest(addresses: Sequence[str], boot_id: str, own_boot_id: str) -> str:

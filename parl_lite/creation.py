@@ -11,11 +11,13 @@ client              master, worker                job
 
 from __future__ import annotations
 
+import math
 import os
 import sys
-from collections.abc import Mapping
+import time
+from collections.abc import Generator, Mapping, Sequence
 from importlib.machinery import ModuleSpec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import cloudpickle
 
@@ -23,12 +25,22 @@ from parl_lite import client, frames
 from parl_lite import project as projects
 from parl_lite.calls import Channel
 from parl_lite.class_code import sources_of
+from parl_lite.futures import FIRST_COMPLETED, Future, wait
 from parl_lite.links import Address, Link, RestartingLink
+from parl_lite.messages import JobGranted
 from parl_lite.payload import Decoder, Encoder
 from parl_lite.proxy import Proxy, make_proxy
 
 if TYPE_CHECKING:
     from parl_lite.remote import RemoteClass
+
+ValueT = TypeVar("ValueT")
+
+
+Steps = Generator[Future, None, ValueT]
+"""Yields futures, to be asked for more when they are done; returns a value."""
+Made = tuple[Link, set[str]]
+"""The way to an actor, and the names of attributes that hide methods of its class."""
 
 
 def create(remote: RemoteClass, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Proxy:
@@ -36,7 +48,7 @@ def create(remote: RemoteClass, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     n_restarts = remote._options.max_restarts
     if not n_restarts:
         return make_proxy(remote, *_build(remote, args, kwargs))
-    fixed = Encoder().encode((args, kwargs), what=_what(remote))
+    fixed = Encoder().encode((args, kwargs), what=what(remote))
 
     def build_again() -> Link:
         args, kwargs = Decoder().decode(fixed)
@@ -46,15 +58,77 @@ def create(remote: RemoteClass, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     return make_proxy(remote, RestartingLink(link, build_again, n_restarts), hidden)
 
 
-def _build(remote: RemoteClass, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Link, set[str]]:
-    """Make an actor; return the way to it, and the names of attributes that hide methods."""
-    here = client.current()
-    grant = here.want(remote.__name__, remote._options.needs(), here.timeout)
+def _build(remote: RemoteClass, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Made:
+    [made] = finish([Creation(remote, args, kwargs)])
+    return made
+
+
+class Creation:
+    """An actor that is coming to be. Begins when it is made; goes on in `advance`, which never waits.
+
+    Attributes:
+        awaited: the future that it waits for.
+        deadline: when it gives up, on the clock of time.monotonic; only the wait for a slot ends by itself.
+        made: the way to the actor, once it is there.
+    """
+
+    def __init__(self, remote: RemoteClass, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, patient: bool = True) -> None:
+        """Wish for a slot; raises NotConnectedError, ResourceError.
+
+        Args:
+            patient: waits for its turn where no slot is free; if not, it fails at once with ResourceError.
+        """
+        here = client.current()
+        self.deadline = time.monotonic() + here.timeout
+        self.made: Made | None = None
+        self._steps = _steps(here, self.deadline, remote, args, kwargs, patient)
+        self.awaited = next(self._steps)
+
+    def advance(self) -> bool:
+        """Go as far as is possible now; return whether the actor is there. Raises what creating it raises."""
+        try:
+            while self.made is None and (self.awaited.done() or time.monotonic() >= self.deadline):
+                self.awaited = next(self._steps)
+                self.deadline = math.inf  # the slot is there
+        except StopIteration as end:
+            self.made = end.value
+        return self.made is not None
+
+    def abandon(self) -> None:
+        """End what is there of it, and give back the slot."""
+        self._steps.close()
+        if self.made is not None:
+            self.made[0].destroy()
+
+
+def finish(creations: Sequence[Creation]) -> list[Made]:
+    """Wait for all of them, whose constructors run at the same time; when one fails, abandon all and raise its error."""
+    try:
+        while coming := [creation for creation in creations if not creation.advance()]:
+            left = min(creation.deadline for creation in coming) - time.monotonic()
+            wait([creation.awaited for creation in coming], None if left == math.inf else left, FIRST_COMPLETED)
+    except BaseException:
+        for creation in creations:
+            creation.abandon()
+        raise
+    return [creation.made for creation in creations if creation.made is not None]
+
+
+def _steps(
+    here: client.Client,
+    deadline: float,
+    remote: RemoteClass,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    patient: bool,
+) -> Steps[Made]:
+    grant = yield from _slot(here, remote, deadline, patient)
     channel = here.open_channel(grant, remote.__name__)
     try:
-        project = _give_project(channel, here)
+        project = yield from _give_project(channel, here)
         sources = _prepare_class(remote._original, project)
-        hidden = channel.request(frames.CREATE, "", (remote, args, kwargs, sources), _what(remote)).result()
+        value = (remote, args, kwargs, sources)
+        hidden = yield from _answer(channel.request(frames.CREATE, "", value, what(remote)))
     except BaseException:
         here.release(grant.job)
         channel.close()
@@ -62,23 +136,42 @@ def _build(remote: RemoteClass, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     return Link(channel, Address(grant.job, channel.label, grant.place.boot_id, grant.addresses)), set(hidden)
 
 
-def _what(remote: RemoteClass) -> str:
+def _slot(here: client.Client, remote: RemoteClass, deadline: float, patient: bool) -> Steps[JobGranted]:
+    wish = here.wish(remote.__name__, remote._options.needs(), patient=patient)
+    try:
+        yield wish.granted
+        if not wish.granted.done():
+            raise here.no_room(wish)
+        grant: JobGranted = wish.granted.result()
+    except BaseException:
+        here.withdraw(wish)
+        raise
+    return grant
+
+
+def _answer(future: Future) -> Steps[Any]:
+    yield future
+    return future.result()
+
+
+def what(remote: RemoteClass) -> str:
+    """Return what is sent, for messages."""
     return f"the class or an argument of {remote.__name__}()"
 
 
-def _give_project(channel: Channel, here: client.Client) -> projects.Project | None:
+def _give_project(channel: Channel, here: client.Client) -> Steps[projects.Project | None]:
     """Let the job use the user's code; return what was shipped, None where the job uses the folder itself."""
     root, paths = projects.find_folder()
     place = {"root": root, "paths": list(paths), "identity": identity_of(root, here)}
     if not here.has_distributed_files:
         value = {**place, "digest": "", "in_place": True}
-        if channel.request(frames.PROJECT, "", value, "the project").result() is None:
+        if (yield from _answer(channel.request(frames.PROJECT, "", value, "the project"))) is None:
             return None
     project = here.project()
     value = {**place, "digest": project.digest, "in_place": project.in_place}
-    answer = channel.request(frames.PROJECT, "", value, "the project").result()
+    answer = yield from _answer(channel.request(frames.PROJECT, "", value, "the project"))
     if answer == frames.NEED_CODE:
-        channel.request(frames.CODE, "", projects.pack(project), "the project").result()
+        yield from _answer(channel.request(frames.CODE, "", projects.pack(project), "the project"))
     return project
 
 
