@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from parl_lite.futures import get as get
     from parl_lite.futures import wait as wait
     from parl_lite.model import Model as Model
+    from parl_lite.pool import ActorPool as ActorPool
     from parl_lite.remote import remote_class as remote_class
     from parl_lite.rollout import Rollout as Rollout
 
@@ -58,6 +59,7 @@ _HOMES = {
     ),
     "futures": ("Future", "as_completed", "get", "wait"),
     "model": ("Model",),
+    "pool": ("ActorPool",),
     "remote": ("remote_class",),
     "rollout": ("Rollout",),
 }
