@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import atexit
 import faulthandler
+import functools
 import inspect
 import io
 import json
 import os
+import select
 import signal
 import sys
 import time
@@ -23,6 +25,7 @@ from typing import Any
 import zmq
 
 from parl_lite import frames, hostos, launch, remote_errors
+from parl_lite.batching import batched_methods
 from parl_lite.class_code import know_sources
 from parl_lite.errors import ParlError, SerializationError
 from parl_lite.payload import Decoder, Encoder
@@ -30,9 +33,9 @@ from parl_lite.proxy import OWN_NAMES
 from parl_lite.remote import plain_class
 from parl_lite.security import ClusterKey, Gatekeeper
 from parl_lite.settings import Settings
-from parl_lite.sockets import bind_ipc, bind_tcp, data_router
+from parl_lite.sockets import bind_ipc, bind_tcp, data_router, receive_body, send_body
 
-from . import randomness, threads
+from . import job_batch, randomness, threads
 from .job_code import JobCode
 from .job_state import JobState, Request
 
@@ -43,6 +46,9 @@ _LINGER_MS = 500
 _LOOK_INTERVAL = 0.001
 """Looking for cancellations costs as much as a short call, so many short calls share one look."""
 _PEERS_BEFORE_LOOKING = 1024
+_LONGEST_WAIT = 0.1
+"""So long may Python miss a signal that came just before a wait."""
+_OUR_FILES = (__file__, job_batch.__file__)
 
 
 @dataclass
@@ -51,6 +57,10 @@ class Peer:
 
     encoder: Encoder = field(default_factory=Encoder)
     decoder: Decoder = field(default_factory=Decoder)
+
+
+Outcome = Callable[[Request, Peer], tuple[int, Sequence[frames.Bytes]]]
+"""Makes the kind and the payload of an answer; what it raises is the answer, too."""
 
 
 class Job:
@@ -63,6 +73,7 @@ class Job:
         self._state = JobState()
         self._peers: dict[bytes, Peer] = {}
         self._look_at = 0.0
+        self._fd = int(router.get(zmq.FD))
         self._instance: Any = None
         self._actions: dict[int, Callable[[str, Any], Any]] = {
             frames.GET: self._get,
@@ -75,9 +86,11 @@ class Job:
 
     def serve(self) -> None:
         """Serve until SystemExit."""
-        while True:
+        while not self._state.batched:
             self._receive()
             self._answer(self._state.next())
+        while True:
+            self._answer_together(self._receive_together())
 
     def end(self) -> None:
         """Let go of the user's object, so that its finalizer runs."""
@@ -94,25 +107,41 @@ class Job:
                 continue  # nothing for a while: Python sees its signals between two waits
         if time.monotonic() < self._look_at:
             return
+        self._take_all()
+        self._look_at = time.monotonic() + _LOOK_INTERVAL
+
+    def _receive_together(self) -> list[Request]:
+        """Wait until something is due, no longer than a batch waits for more calls; return it."""
+        while True:
+            self._take_all()
+            now = time.monotonic()
+            due, next_due_at = self._state.next_together(now)
+            if due:
+                return due
+            wait = _LONGEST_WAIT if next_due_at is None else min(next_due_at - now, _LONGEST_WAIT)
+            # not a poll of ZeroMQ, which counts whole milliseconds; all is taken, so the descriptor tells of what comes
+            select.select([self._fd], [], [], wait)
+
+    def _take_all(self) -> None:
         try:
             while True:
                 self._take_one(_DONTWAIT)
         except zmq.Again:
-            self._look_at = time.monotonic() + _LOOK_INTERVAL
+            pass
 
     def _take_one(self, flags: int) -> None:
         router = self._router
         peer = router.recv(flags)
         frame = router.recv()
-        body = router.recv(copy=False).buffer if frame[1:2] == _LARGE_FLAG else None
+        body = receive_body(router) if frame[1:2] == _LARGE_FLAG else None
         self._state.arrived(peer, frame, body)
 
     # --- call, reply ---------------------------------------------------------------------------------------
 
-    def _answer(self, request: Request) -> None:
+    def _answer(self, request: Request, outcome: Outcome | None = None) -> None:
         peer = self._peers.get(request.peer) or self._new_peer(request.peer)
         try:
-            kind, parts = self._outcome(request, peer)
+            kind, parts = (outcome or self._outcome)(request, peer)
         except SystemExit:
             raise
         except BaseException as error:
@@ -124,7 +153,7 @@ class Job:
                 self._router.send(head)
             else:
                 self._router.send(head, _SNDMORE)
-                self._router.send(body, copy=False)
+                send_body(self._router, body)
         except zmq.ZMQError as error:
             if error.errno != zmq.EHOSTUNREACH:
                 raise
@@ -145,11 +174,46 @@ class Job:
             result = self._actions[request.kind](request.name, value)
             if isinstance(result, Marker):
                 return result.kind, ()
+        return self._encoded(request, peer, result)
+
+    def _encoded(self, request: Request, peer: Peer, result: Any) -> tuple[int, Sequence[frames.Bytes]]:
         what = f"the result of {self._name}.{request.name or '__init__'}"
         try:
             return frames.RESULT, peer.encoder.encode_parts(result, what=what)
         except SerializationError as error:
             raise error.with_traceback(None) from None  # it says all there is to say
+
+    def _answer_together(self, requests: Sequence[Request]) -> None:
+        """Answer the calls of a batch, or one request that is due alone."""
+        first = requests[0]
+        hidden = first.name in getattr(self._instance, "__dict__", ())  # an attribute of the object is called as it is
+        if first.kind == frames.CALL and first.name in self._state.batched and not hidden:
+            self._answer_batch(requests)
+            return
+        for request in requests:
+            self._answer(request)
+
+    def _answer_batch(self, requests: Sequence[Request]) -> None:
+        calls = [call for request in requests if (call := self._open(request)) is not None]
+        what = f"{self._name}.{requests[0].name}"
+        for request, outcome in job_batch.call_together(self._instance, what, calls):
+            if isinstance(outcome, job_batch.Raised):
+                self._answer(request, _raising(outcome.error))
+            else:
+                self._answer(request, functools.partial(self._encoded, result=outcome.value))
+
+    def _open(self, request: Request) -> job_batch.Call | None:
+        """Read a call's arguments; answer it at once if there is nothing to call."""
+        if request.cancelled:
+            self._answer(request)
+            return None
+        peer = self._peers.get(request.peer) or self._new_peer(request.peer)
+        try:
+            args, kwargs = peer.decoder.decode(request.payload)
+        except Exception as error:
+            self._answer(request, _raising(error))
+            return None
+        return job_batch.Call(request, args, kwargs)
 
     def _new_peer(self, name: bytes) -> Peer:
         if len(self._peers) >= _PEERS_BEFORE_LOOKING:
@@ -182,8 +246,10 @@ class Job:
         """Make the instance; return the names of instance attributes that hide methods of the class."""
         remote, args, kwargs, sources = value
         know_sources(sources)
-        self._instance = plain_class(remote)(*args, **kwargs)
+        plain = plain_class(remote)
+        self._instance = plain(*args, **kwargs)
         self._state.made = True
+        self._state.batched = batched_methods(plain)
         hideable = remote._methods | OWN_NAMES
         return [name for name in getattr(self._instance, "__dict__", ()) if name in hideable]
 
@@ -209,10 +275,17 @@ class Marker:
     kind: int
 
 
+def _raising(error: BaseException) -> Outcome:
+    def outcome(request: Request, peer: Peer) -> tuple[int, Sequence[frames.Bytes]]:
+        raise error
+
+    return outcome
+
+
 def _without_our_frames(error: BaseException) -> BaseException:
-    """Drop the frames of this file from the head of a traceback: they say nothing to the user."""
+    """Drop the frames of the job from the head of a traceback: they say nothing to the user."""
     trace = error.__traceback__
-    while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
+    while trace is not None and trace.tb_frame.f_code.co_filename in _OUR_FILES:
         trace = trace.tb_next
     return error.with_traceback(trace)
 

@@ -30,7 +30,7 @@ from parl_lite.frames import HEADER
 from parl_lite.futures import CANCELLED, DONE, FAILED, PENDING, Future, wait_any
 from parl_lite.payload import Decoder, Encoder
 from parl_lite.settings import Settings
-from parl_lite.sockets import watch_connection
+from parl_lite.sockets import receive_body, send_body, watch_connection
 from parl_lite.waker import Waker
 
 _DONTWAIT = int(zmq.DONTWAIT)  # plain numbers: an enum's operators would cost a microsecond each on the hot path
@@ -243,7 +243,7 @@ class Channel:
             self._socket.send(head)
         else:
             self._socket.send(head, _SNDMORE)
-            self._socket.send(body, copy=False)
+            send_body(self._socket, body)
 
     def _take_all(self) -> None:
         delivered = False
@@ -262,7 +262,7 @@ class Channel:
         if len(frame) < HEADER.size:
             return  # a probe: the job looks whether this handle is still there
         kind, large, _, request = HEADER.unpack_from(frame)
-        payload = self._socket.recv(copy=False).buffer if large else memoryview(frame)[HEADER.size :]
+        payload = receive_body(self._socket) if large else memoryview(frame)[HEADER.size :]
         state, value = self._outcome(kind, payload)
         future = self._pending.pop(request, None)
         if future is not None:

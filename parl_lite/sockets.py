@@ -16,6 +16,8 @@ from parl_lite.errors import ParlError
 from parl_lite.security import ClusterKey
 from parl_lite.settings import Settings
 
+_PIECE = 32 * 1024 * 1024
+_SNDMORE = int(zmq.SNDMORE)
 _NEVER_MS = 2**31 - 1
 _CONTROL_QUEUE = 100_000
 """So many control messages may wait for one peer; more, and it is taken for dead."""
@@ -71,6 +73,31 @@ def data_dealer(context: zmq.Context[zmq.Socket[bytes]], settings: Settings) -> 
     dealer.set(zmq.RECONNECT_IVL, _NEVER_MS)
     dealer.set(zmq.RECONNECT_IVL_MAX, 0)
     return dealer
+
+
+def send_body(sock: zmq.Socket[bytes], body: bytes) -> None:
+    """Send a large payload as the last frames of a message, without a copy.
+
+    Cut into pieces, between which heartbeats pass: a single frame that takes longer than the time-out would break the
+    connection.
+    """
+    pieces = memoryview(body)
+    while len(pieces) > _PIECE:
+        sock.send(pieces[:_PIECE], _SNDMORE, copy=False)
+        pieces = pieces[_PIECE:]
+    sock.send(pieces, copy=False)
+
+
+def receive_body(sock: zmq.Socket[bytes]) -> memoryview:
+    """Return the payload that `send_body` sent: one piece without a copy, more of them joined by one."""
+    piece = sock.recv(copy=False)
+    if not piece.more:
+        return piece.buffer
+    pieces = [piece.buffer]
+    while piece.more:
+        piece = sock.recv(copy=False)
+        pieces.append(piece.buffer)
+    return memoryview(bytearray().join(pieces))
 
 
 def watch_connection(dealer: zmq.Socket[bytes]) -> zmq.Socket[bytes]:

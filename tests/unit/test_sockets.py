@@ -183,3 +183,19 @@ def test_nothing_is_queued_for_a_master_that_is_not_there(context: Context, take
         sockets.connect(dealer, f"tcp://{LOOPBACK}:{taken[0]}", None)
         with pytest.raises(zmq.Again):
             dealer.send(b"hello", zmq.DONTWAIT)
+
+
+# Large payloads
+
+
+@pytest.mark.parametrize("n_bytes", [0, 9, 10, 11, 20, 25])
+def test_a_large_payload_travels_in_pieces(n_bytes: int, context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sockets, "_PIECE", 10)
+    with context.socket(zmq.PAIR) as sender, context.socket(zmq.PAIR) as receiver:
+        receiver.bind("inproc://pieces")
+        sender.connect("inproc://pieces")
+        body = bytes(range(n_bytes))
+        sockets.send_body(sender, body)
+        sockets.send_body(sender, b"next")
+        assert bytes(sockets.receive_body(receiver)) == body
+        assert bytes(sockets.receive_body(receiver)) == b"next"
