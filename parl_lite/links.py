@@ -35,6 +35,9 @@ class Address:
 class Link:
     """The way to an actor that was made here."""
 
+    restarts = 0
+    """How often the actor was built anew."""
+
     def __init__(self, channel: Channel, address: Address) -> None:
         self.address = address
         self._channel = channel
@@ -61,6 +64,7 @@ class RestartingLink:
         self._link = link
         self._build = build
         self._n_left = n_restarts
+        self.restarts = 0
         self._lock = threading.Lock()  # of threads that find the actor lost one builds the next, and the others wait
 
     @property
@@ -75,6 +79,7 @@ class RestartingLink:
             if loss is not None and loss.exit_code != 0 and self._n_left and client._current is self._here:
                 self._link = self._build()
                 self._n_left -= 1
+                self.restarts += 1
             return self._link.channel()
 
     def destroy(self) -> None:
@@ -85,6 +90,8 @@ class RestartingLink:
 
 class BorrowedLink:
     """The way to an actor of somebody else."""
+
+    restarts = 0
 
     def __init__(self, address: Address) -> None:
         self.address = address

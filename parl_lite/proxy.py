@@ -2,7 +2,7 @@
 
 What a proxy does with a name:
 
-    `futures`, `destroy`          its own, unless the class or the object has the name
+    `futures`, `destroy`, `restarts`   its own, unless the class or the object has the name
     a method of the class         a RemoteMethod, without asking the actor
     any other name                asked from the actor: a value, or a method that only the object knows (`__getattr__`)
     __call__, __len__, ...        (FORWARDED) if the class defines it, using it calls the actor: `actor[3]`
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from parl_lite.remote import RemoteClass
 
 FORWARDED = ("call", "len", "bool", "getitem", "setitem", "delitem", "contains", "enter", "exit")
-OWN_NAMES = frozenset(("futures", "destroy"))
+OWN_NAMES = frozenset(("futures", "destroy", "restarts"))
 _PROBED = "_repr_", "_ipython_"
 """So begin the names with which notebooks look how to show a thing: asked from the actor only if its class has them."""
 
@@ -91,6 +91,8 @@ class Proxy:
 
     def __getattr__(self, name: str) -> Any:
         _refuse_dunder(name)
+        if name == "restarts" and name not in self._parl_hidden:
+            return self._parl_link.restarts  # without a look at the actor, which could build it anew
         remote, channel = self._parl_class, _channel(self)
         if name.startswith(_PROBED) and defined(remote._original, name) is None:
             raise AttributeError(f"{remote.__name__!r} has no {name!r}")

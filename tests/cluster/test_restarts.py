@@ -58,6 +58,7 @@ def test_a_lost_actor_is_built_anew_with_the_arguments_it_was_made_with(cluster,
         lose(actor)
         assert (actor.count(), actor.sum()) == (1, 1000.0)
         assert marks.read_text().count("born") == births
+        assert actor.restarts == births - 1
     assert actor.pid() != first
     lose(actor)
     with pytest.raises(ActorLostError):

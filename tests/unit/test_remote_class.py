@@ -208,7 +208,7 @@ def test_a_proxy_has_the_dunders_of_the_class_and_no_others():
     assert "__call__" in vars(made) and "__len__" not in vars(made)
     assert vars(made)["__iter__"] is None
     assert not callable(object.__new__(proxy_class_for(Plain)))
-    assert issubclass(made, Proxy) and {"futures", "destroy"} == OWN_NAMES
+    assert issubclass(made, Proxy) and {"futures", "destroy", "restarts"} == OWN_NAMES
 
 
 # --- the class in the actor's own process -----------------------------------------------------------------
