@@ -29,8 +29,9 @@ from parl_lite.errors import ActorLostError, NotConnectedError, SerializationErr
 from parl_lite.frames import HEADER
 from parl_lite.futures import CANCELLED, DONE, FAILED, PENDING, Future, wait_any
 from parl_lite.payload import Decoder, Encoder
+from parl_lite.security import ClusterKey
 from parl_lite.settings import Settings
-from parl_lite.sockets import receive_body, send_body, watch_connection
+from parl_lite.sockets import connect, receive_body, send_body, watch_connection
 from parl_lite.waker import Waker
 
 _DONTWAIT = int(zmq.DONTWAIT)  # plain numbers: an enum's operators would cost a microsecond each on the hot path
@@ -68,7 +69,7 @@ class Channel:
         trusted: bool = True,
         explain_loss: Callable[[], ActorLostError] | None = None,
     ) -> None:
-        """Take over a connected (or connecting) DEALER.
+        """Take over a DEALER that is not connected yet, so that not even a refusal at once goes unseen.
 
         Args:
             label: "Actor host pid", for messages.
@@ -96,6 +97,10 @@ class Channel:
         self._monitor = watch_connection(socket)
         self._close = weakref.finalize(self, _close_sockets, socket, self._monitor, os.getpid())
         self._close.atexit = False
+
+    def connect(self, address: str, key: ClusterKey | None) -> None:
+        """Connect to the job, once."""
+        connect(self._socket, address, key)
 
     # --- calling -------------------------------------------------------------------------------------------
 

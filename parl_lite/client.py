@@ -125,14 +125,15 @@ class Client:
     def open_channel(self, grant: JobGranted, name: str) -> Channel:
         """Return the connection to a granted job; the job is released when the channel is gone."""
         label = f"{name} {grant.place.host} {grant.place.pid}"
-        dealer = data_dealer(self._context, self.settings)
-        sockets.connect(dealer, self.nearest(grant.addresses, grant.place.boot_id), self.key)
+        address = self.nearest(grant.addresses, grant.place.boot_id)
 
         def explain() -> ActorLostError:
             self._loop.post(client_state.Released(grant.job))
             return ActorLostError(f"{label} is lost: the connection to its process broke.")
 
+        dealer = data_dealer(self._context, self.settings)
         channel = Channel(dealer, label, self.settings, trusted=self.trusted, explain_loss=explain)
+        channel.connect(address, self.key)
         self._channels[grant.job] = channel
         weakref.finalize(channel, self._loop.post, client_state.Released(grant.job)).atexit = False
         return channel

@@ -116,10 +116,12 @@ _contexts: dict[int, zmq.Context[zmq.Socket[bytes]]] = {}
 
 def _connected(address: Address) -> Channel:
     here, settings = client._current, Settings.from_environment()
-    dealer = sockets.data_dealer(_context(), settings)
     key = here.key if here is not None else ClusterKey.from_environment()
-    sockets.connect(dealer, client.nearest(address.addresses, address.boot_id, hostos.boot_id()), key)
-    return Channel(dealer, address.label, settings, trusted=here is None or here.trusted)
+    nearest = client.nearest(address.addresses, address.boot_id, hostos.boot_id())
+    dealer = sockets.data_dealer(_context(), settings)
+    channel = Channel(dealer, address.label, settings, trusted=here is None or here.trusted)
+    channel.connect(nearest, key)
+    return channel
 
 
 def _context() -> zmq.Context[zmq.Socket[bytes]]:

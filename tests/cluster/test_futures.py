@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import threading
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 
 import pytest
+import zmq
 from patients import Ledger
 
 import parl_lite
+from parl_lite import frames
+from parl_lite.calls import Channel
+from parl_lite.settings import Settings
+from parl_lite.sockets import data_dealer
 
 
 @pytest.fixture
@@ -170,3 +176,15 @@ def test_a_handle_does_not_survive_fork(ledger):
 def test_many_calls_under_way_need_no_reader(ledger):
     futures = [ledger.futures.add(i) for i in range(2000)]
     assert [future.result() for future in futures] == list(range(2000))
+
+
+@pytest.mark.parametrize("address", ["ipc:///tmp/nobody-listens-here", "tcp://127.0.0.1:1"])
+def test_a_job_that_is_gone_before_we_connect_is_lost_and_no_hang(address):
+    settings = dataclasses.replace(Settings(), loss_patience=0.2)
+    context = zmq.Context()
+    channel = Channel(data_dealer(context, settings), "Actor here 1", settings)
+    channel.connect(address, None)
+    with pytest.raises(parl_lite.ActorLostError, match="Actor here 1"):
+        channel.request(frames.GET, "x", None, "x").result(timeout=20)
+    channel.close()
+    context.term()
