@@ -68,9 +68,10 @@ class Server:
         self.seen.append(value)
 
     def stand_still(self, path: str) -> None:
-        """Return when there is a file of this name."""
+        """Return when there is a file of this name, and what was sent before it was made has had time to arrive."""
         while not os.path.exists(path):
             time.sleep(0.002)
+        time.sleep(0.3)
 
 
 @parl_lite.remote_class
