@@ -36,7 +36,8 @@ from parl_lite.waker import Waker
 
 _DONTWAIT = int(zmq.DONTWAIT)  # plain numbers: an enum's operators would cost a microsecond each on the hot path
 _SNDMORE = int(zmq.SNDMORE)
-
+_PROBE = (0, 0, 0, 0)
+"""An empty frame, by which a job looks whether this handle is still there, answers no request: they count from 1."""
 
 _forks = 0
 """How often this process is the child of a fork since it was loaded: sockets of before must not be touched."""
@@ -122,15 +123,13 @@ class Channel:
             if self._pending or self._contended or self._listeners or self.loss is not None:
                 self._begin(future, frames.CALL, name, value, what)
                 return future
-            self._last_request = future._request = self._last_request + 1
-            parts = self._encoder.encode_parts(value, what=what)
-            self._send(*frames.build(frames.CALL, future._request, name, parts))
+            self._transmit(future, frames.CALL, name, value, what)
             try:
                 frame = self._socket.recv()
             except zmq.Again:
                 self._pending[future._request] = future
                 return future
-            kind, large, _, answered = HEADER.unpack_from(frame)
+            kind, large, _, answered = HEADER.unpack_from(frame) if len(frame) >= HEADER.size else _PROBE
             if answered == future._request and not large:
                 state, value = self._outcome(kind, memoryview(frame)[HEADER.size :])
                 if state == DONE:
@@ -144,18 +143,20 @@ class Channel:
     def _begin(self, future: Future, kind: int, name: bytes, value: Any, what: str) -> None:
         if self.loss is not None:
             raise self.loss.with_traceback(None)
-        parts = self._encoder.encode_parts(value, what=what)
-        self._last_request = request = self._last_request + 1
-        future._request = request
-        self._pending[request] = future
-        try:
-            self._send(*frames.build(kind, request, name, parts))
-        except BaseException:
-            self._pending.pop(request, None)
-            self._encoder.reset()  # the peer has not heard of what it would have learned
-            raise
+        self._transmit(future, kind, name, value, what)
+        self._pending[future._request] = future
         if self._listeners:
             self._take_all()  # sending may have consumed the edge that a listener polls for
+
+    def _transmit(self, future: Future, kind: int, name: bytes, value: Any, what: str) -> None:
+        """Number a request and send it; the lock is held."""
+        parts = self._encoder.encode_parts(value, what=what)
+        self._last_request = future._request = self._last_request + 1
+        try:
+            self._send(*frames.build(kind, future._request, name, parts))
+        except BaseException:
+            self._encoder.reset()  # the peer has not heard of what it would have learned
+            raise
 
     def cancel(self, future: Future) -> bool:
         """Ask the job to skip a call; the future is cancelled at once."""

@@ -14,6 +14,7 @@ from patients import Ledger
 import parl_lite
 from parl_lite import frames
 from parl_lite.calls import Channel
+from parl_lite.payload import Encoder
 from parl_lite.settings import Settings
 from parl_lite.sockets import data_dealer
 
@@ -187,4 +188,27 @@ def test_a_job_that_is_gone_before_we_connect_is_lost_and_no_hang(address):
     with pytest.raises(parl_lite.ActorLostError, match="Actor here 1"):
         channel.request(frames.GET, "x", None, "x").result(timeout=20)
     channel.close()
+    context.term()
+
+
+def test_a_probe_of_the_job_is_no_answer():
+    context = zmq.Context()
+    router = context.socket(zmq.ROUTER)
+    router.bind("inproc://job")
+    channel = Channel(data_dealer(context, Settings()), "Actor here 1", Settings())
+    channel.connect("inproc://job", None)
+
+    def answer() -> None:
+        peer, frame = router.recv_multipart()
+        router.send_multipart([peer, b""])
+        number = frames.HEADER.unpack_from(frame)[3]
+        router.send_multipart([peer, frames.build(frames.RESULT, number, b"", Encoder().encode_parts("here"))[0]])
+
+    job = threading.Thread(target=answer)
+    job.start()
+    found = channel.call(b"where", ((), {}), "x")
+    assert (found.result(timeout=10) if isinstance(found, parl_lite.Future) else found) == "here"
+    job.join()
+    channel.close()
+    router.close(0)
     context.term()
