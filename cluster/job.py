@@ -304,7 +304,7 @@ def run(request: dict[str, Any], first_words: int) -> int:
     router = data_router(context, settings)
     try:
         addresses = _bind(router, request, key)
-    except ParlError as error:
+    except (ParlError, zmq.ZMQError, OSError) as error:
         os.write(first_words, json.dumps({"error": str(error)}).encode() + b"\n")
         return 1
     job = Job(router, request["name"], JobCode(request["folder"], settings.max_project_size))

@@ -122,7 +122,6 @@ class InterpreterLauncher:
         self._started = started
         self._failed = failed
         self.events: list[Any] = []
-        self._processes: list[subprocess.Popen[bytes]] = []
 
     def start(self, request: dict[str, Any], output: int, first_words: int) -> None:
         """Start it."""

@@ -17,6 +17,7 @@ import signal
 import socket
 import sys
 import time
+import traceback
 from typing import Any
 
 from parl_lite import hostos
@@ -100,6 +101,8 @@ def _become_job(request: dict[str, Any], output: int, first_words: int) -> None:
         os.close(output)
         job = sys.modules["parl_lite.cluster.job"]
         code = job.run(request, first_words)
+    except BaseException:
+        traceback.print_exc()  # into the job's log: its worker tells only the exit code
     finally:
         os._exit(code)
 

@@ -6,6 +6,7 @@ It is for `add_done_callback` and `await` only: a thread that waits for a result
 from __future__ import annotations
 
 import logging
+import os
 import select
 import threading
 from collections.abc import Callable
@@ -28,6 +29,10 @@ class Reader:
     """One daemon thread, begun on first use, that reads the channels whose futures have callbacks, and calls them."""
 
     def __init__(self) -> None:
+        self.begin()
+
+    def begin(self) -> None:
+        """Watch nothing; also in the child of a fork, which has neither the thread nor the channels of its parent."""
         self._lock = threading.Lock()  # guards _channels, _calls and the start of the thread
         self._channels: list[Watched] = []
         self._calls: list[tuple[Callable[[Future], object], Future]] = []
@@ -57,12 +62,9 @@ class Reader:
         assert self._waker is not None
         while True:
             self._make_calls()
-            with self._lock:
-                channels = list(self._channels)
-            idle = [channel for channel in channels if not channel.is_busy()]
-            with self._lock:
-                self._channels = [channel for channel in self._channels if channel not in idle]
-            self._wait(channels)
+            with self._lock:  # one that becomes busy now is watched after this, and so not forgotten
+                self._channels = channels = [channel for channel in self._channels if channel.is_busy()]
+            self._wait(list(channels))
 
     def _make_calls(self) -> None:
         with self._lock:
@@ -92,3 +94,4 @@ class Reader:
 
 reader = Reader()
 """The process's own; its thread begins when it is first used."""
+os.register_at_fork(after_in_child=reader.begin)

@@ -123,15 +123,17 @@ def _steps(
     patient: bool,
 ) -> Steps[Made]:
     grant = yield from _slot(here, remote, deadline, patient)
-    channel = here.open_channel(grant, remote.__name__)
+    channel = None
     try:
+        channel = here.open_channel(grant, remote.__name__)
         project = yield from _give_project(channel, here)
         sources = _prepare_class(remote._original, project)
         value = (remote, args, kwargs, sources)
         hidden = yield from _answer(channel.request(frames.CREATE, "", value, what(remote)))
     except BaseException:
         here.release(grant.job)
-        channel.close()
+        if channel is not None:
+            channel.close()
         raise
     return Link(channel, Address(grant.job, channel.label, grant.place.boot_id, grant.addresses)), set(hidden)
 

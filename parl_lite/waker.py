@@ -49,6 +49,15 @@ class Waker:
 _local = threading.local()
 
 
+def _begin_anew() -> None:
+    """A child of a fork shares the descriptors of its parent: it must not wake or clear those."""
+    global _local
+    _local = threading.local()
+
+
+os.register_at_fork(after_in_child=_begin_anew)
+
+
 def of_this_thread() -> Waker:
     """Return the calling thread's own waker; it lives as long as the thread."""
     waker: Waker | None = getattr(_local, "waker", None)
