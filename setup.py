@@ -8,10 +8,15 @@ HERE = Path(__file__).parent
 VERSION = (HERE / "parl_lite" / "version.py").read_text().split('"')[-2]
 
 ATARI = ["ale-py>=0.11"]
-BOX2D = ["box2d>=2.3.10"]
-MUJOCO = ["mujoco>=3"]
-TENSORBOARD = ["tensorboard>=2.15"]
+BOX2D = ["box2d>=2.3.10", "pygame>=2.1.3"]
+MUJOCO = ["mujoco>=3", "imageio>=2.14"]
+TENSORBOARD = ["tensorboardX>=2.6"]
+VIDEO = ["moviepy>=2"]
 DEV = [
+    *ATARI,
+    *BOX2D,
+    *MUJOCO,
+    *TENSORBOARD,
     "hypothesis>=6",
     "matplotlib>=3.7",
     "mypy>=1.10",
@@ -60,6 +65,7 @@ setup(
         "box2d": BOX2D,
         "mujoco": MUJOCO,
         "tensorboard": TENSORBOARD,
+        "video": VIDEO,
         "plot": ["matplotlib>=3.7"],
         "dev": DEV,
     },
