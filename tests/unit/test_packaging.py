@@ -14,12 +14,14 @@ ROOT = Path(__file__).resolve().parents[2]
 def direct_requirements() -> list[Requirement]:
     """Return what setup.py asks for when `.[dev]` is installed."""
     lists = [node for node in ast.walk(ast.parse((ROOT / "setup.py").read_text())) if isinstance(node, ast.keyword | ast.Assign)]
-    wanted = [node for node in lists if getattr(node, "arg", "") == "install_requires" or is_named(node, "DEV")]
-    return [Requirement(text) for node in wanted for text in ast.literal_eval(node.value)]
+    extras = ("ATARI", "BOX2D", "MUJOCO", "TENSORBOARD", "DEV")
+    wanted = [node for node in lists if getattr(node, "arg", "") == "install_requires" or is_named(node, *extras)]
+    texts = [text.value for node in wanted for text in node.value.elts if isinstance(text, ast.Constant)]  # type: ignore[attr-defined]
+    return [Requirement(text) for text in texts]
 
 
-def is_named(node: ast.AST, name: str) -> bool:
-    return isinstance(node, ast.Assign) and any(getattr(target, "id", "") == name for target in node.targets)
+def is_named(node: ast.AST, *names: str) -> bool:
+    return isinstance(node, ast.Assign) and any(getattr(target, "id", "") in names for target in node.targets)
 
 
 def pins() -> dict[str, str]:
