@@ -18,10 +18,13 @@ from parl_lite.creation import what
 from parl_lite.errors import ActorLostError
 from parl_lite.futures import Future
 from parl_lite.payload import Decoder, Encoder
-from parl_lite.pool_crew import Crew
+from parl_lite.pool_crew import Crew, Rank
 from parl_lite.pool_members import Arguments, Call, Calls, Member, loss_of
 from parl_lite.pool_state import MAX_FAILURES, Backlog
 from parl_lite.remote import RemoteClass
+
+RANK = Rank.OWN
+"""A keyword argument of ActorPool in whose place each actor gets a number of its own."""
 
 
 class Item(NamedTuple):
@@ -44,6 +47,9 @@ class ActorPool:
     beginning; where there is none, the others go on, and the pool grows when machines join. It does all this while it is
     used: there is no thread behind it, and it is for the thread that made it alone. `len(pool)` is the number of actors
     that are there now, `list(pool)` are they.
+
+    A keyword argument that is `parl_lite.pool.RANK` is a number of the actor's own, from 0 to n - 1, and another, above
+    those, for an actor that takes the place of a lost one: so each has, for example, random streams of its own.
 
     An option max_restarts of the class does not count here: the pool replaces lost actors itself.
     """
@@ -306,4 +312,4 @@ def _check_method(method: Any) -> None:
         raise TypeError(f"method is {method!r}: it must be the name of a method of the actors.")
 
 
-__all__ = ["ActorPool", "Item"]
+__all__ = ["RANK", "ActorPool", "Item"]

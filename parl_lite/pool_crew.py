@@ -8,6 +8,7 @@ There is no thread behind it: all this is done by whoever uses the pool.
 
 from __future__ import annotations
 
+import enum
 import logging
 import math
 import threading
@@ -25,6 +26,12 @@ from parl_lite.proxy import destroy, make_proxy
 from parl_lite.remote import RemoteClass
 
 logger = logging.getLogger("parl_lite")
+
+
+class Rank(enum.Enum):
+    """A keyword argument of a pool's class that is Rank.OWN is a number of the actor's own."""
+
+    OWN = enum.auto()
 
 
 class Crew:
@@ -191,8 +198,11 @@ class Crew:
                     assert_never(action)
 
     def _begin(self, seat: int, patient: bool) -> None:
+        args, kwargs = self._arguments
+        rank = seat + len(self.seats) * self.seats[seat].n_born
+        kwargs = {name: rank if value is Rank.OWN else value for name, value in kwargs.items()}
         try:
-            self._creations[seat] = Creation(self._remote, *self._arguments, patient=patient)
+            self._creations[seat] = Creation(self._remote, args, kwargs, patient=patient)
         except Exception as error:
             self._handle(NoRoom(seat, error) if _is_no_room(error) else Failed(seat, error))
 

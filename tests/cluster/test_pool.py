@@ -18,7 +18,7 @@ from daemons import StandingCluster
 import parl_lite
 from parl_lite import ActorLostError, NotConnectedError, ParlError, RemoteError, ResourceError, SerializationError
 from parl_lite.creation import Creation, finish
-from parl_lite.pool import ActorPool
+from parl_lite.pool import RANK, ActorPool
 
 PATIENCE = 30.0
 
@@ -204,6 +204,14 @@ def test_a_pool_that_is_forgotten_gives_its_slots_back(slots):
     pool = ActorPool(Player, 3)
     assert next(pool.stream("sample")).result == 1
     del pool
+
+
+def test_each_actor_has_a_rank_that_no_other_ever_has(slots):
+    with ActorPool(Player, 2, scale=RANK) as pool:
+        assert [actor.times(1) for actor in pool] == [0, 1]
+        kill(pool.actors[1])
+        await_restart(pool, 1)
+        assert [actor.times(1) for actor in pool] == [0, 3]
 
 
 def test_arguments_are_those_of_the_beginning(slots):
