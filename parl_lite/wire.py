@@ -6,6 +6,9 @@
 
 Both sides derive the schema from the same catalogue, so it does not travel; the join messages carry the protocol version.
 A compressed batch is refused: a few kilobytes of it could unfold to any size.
+
+What a master says and hears all day is written and read by templates, without pyarrow; the bytes are the same. Reading by
+a template takes only what a template writes; everything else goes through pyarrow and its full validation.
 """
 
 from __future__ import annotations
@@ -17,9 +20,16 @@ from typing import Any
 
 import pyarrow as pa
 
+from parl_lite.arrow_head import is_compressed
 from parl_lite.messages import CATALOGUE, Message, hints_of, is_optional, schema_of, without_none
+from parl_lite.templates import NoTemplate, Templates
 
 MAGIC = b"PLT1"
+_HEADS = {kind: MAGIC + name.encode() for name, kind in CATALOGUE.items()}
+_KINDS = {head: kind for kind, head in _HEADS.items()}
+_UNKNOWN = object()
+_templates: dict[type, Any] = {}
+"""The templates of the kinds that were seen; None for one that is left to pyarrow."""
 
 
 class WireError(ValueError):
@@ -29,11 +39,29 @@ class WireError(ValueError):
 def encode(message: Message) -> list[bytes]:
     """Return the two frames of a message."""
     kind: type = type(message)
+    templates = _templates.get(kind, _UNKNOWN)
+    if templates is _UNKNOWN:
+        return [_HEADS[kind], _first_encoded(kind, message)]
+    return [_HEADS[kind], _encoded(kind, message) if templates is None else templates.write(message)]
+
+
+def _encoded(kind: type, message: Message) -> bytes:
+    """Write by pyarrow."""
     schema = schema_of(kind)
     plain = _plain_form(kind)(message)
     arrays = [pa.array([value], type=field.type) for value, field in zip(plain.values(), schema, strict=True)]
-    batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
-    return [MAGIC + kind.__name__.encode(), batch.serialize().to_pybytes()]
+    body: bytes = pa.RecordBatch.from_arrays(arrays, schema=schema).serialize().to_pybytes()
+    return body
+
+
+def _first_encoded(kind: type, message: Message) -> bytes:
+    """Write the first message of a kind by pyarrow, and from then on by templates, if the kind has any."""
+    body = _encoded(kind, message)
+    try:
+        _templates[kind] = Templates(kind, message, body)
+    except NoTemplate:
+        _templates[kind] = None
+    return body
 
 
 def decode(frames: Sequence[bytes], limit: int) -> Message:
@@ -45,42 +73,35 @@ def decode(frames: Sequence[bytes], limit: int) -> Message:
         raise WireError(f"no parl_lite control message: it begins with {bytes(head[:16])!r}")
     if len(body) > limit:
         raise WireError(f"a control message of {len(body)} bytes is over the limit of {limit}")
-    kind = CATALOGUE.get(head[len(MAGIC) :].decode("ascii", "replace"))
+    kind = _KINDS.get(head)
     if kind is None:
         raise WireError(f"unknown control message {bytes(head[len(MAGIC) :])!r}")
+    templates = _templates.get(kind)
+    message = templates.read(body) if templates else None
+    return _validated(kind, body) if message is None else message
+
+
+def _validated(kind: type, body: bytes) -> Message:
+    """Read by pyarrow, whatever the bytes are; write it once, so that the next of its form is read by a template."""
     try:
-        return typing.cast(Message, _typed_form(kind)(_row(kind, body)))
+        message = typing.cast(Message, _typed_form(kind)(_row(kind, body)))
     except (pa.ArrowException, OSError, EOFError, ValueError, TypeError, OverflowError) as error:
         raise WireError(f"the body of {kind.__name__} cannot be read: {error}") from None
+    if _templates.get(kind, _UNKNOWN) is not None:
+        encode(message)
+    return message
 
 
 def _row(kind: type, body: bytes) -> dict[str, Any]:
     schema = schema_of(kind)
     message = pa.ipc.read_message(pa.py_buffer(body))
-    if message.type != "record batch" or _is_compressed(message.metadata.to_pybytes()):
+    if message.type != "record batch" or is_compressed(message.metadata.to_pybytes()):
         raise WireError("it is no plain record batch")
     batch = pa.ipc.read_record_batch(message, schema)
     batch.validate(full=True)
     if batch.num_rows != 1 and schema.names:
         raise WireError(f"it has {batch.num_rows} rows instead of 1")
     return {name: column[0].as_py() for name, column in zip(schema.names, batch.columns, strict=True)}
-
-
-def _is_compressed(metadata: bytes) -> bool:
-    """Return whether the flatbuffer of a record batch, verified by Arrow, names a compression (Arrow's Message.fbs)."""
-
-    def number(at: int, size: int = 4) -> int:
-        return int.from_bytes(metadata[at : at + size], "little")
-
-    def place_of(field: int, table: int) -> int:
-        """Return where a table keeps a field, 0 when it does not."""
-        layout = table - int.from_bytes(metadata[table : table + 4], "little", signed=True)
-        entry = 4 + 2 * field
-        offset = number(layout + entry, 2) if entry < number(layout, 2) else 0
-        return table + offset if offset else 0
-
-    header = place_of(2, number(0))  # Message: version, header's type, header
-    return place_of(3, header + number(header)) != 0  # RecordBatch: length, nodes, buffers, compression
 
 
 @cache

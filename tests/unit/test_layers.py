@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 LAYERS = (
     {"errors", "settings", "version"},
     {"messages"},
-    {"machine", "batching", "versions", "wire", "frames", "remote_errors"}
+    {"machine", "batching", "versions", "wire", "templates", "arrow_head", "frames", "remote_errors"}
     | {"hostos", "folders", "launch", "waker", "sockets", "shm", "security", "keys", "listener"}
     | {"tensors", "columns", "rollout", "arrow_codec", "arrow_reader", "arrow_writer"}
     | {"stacking", "pickling", "plain_pickle", "payload"}
