@@ -1,6 +1,7 @@
 """The master as a pure machine: who is here, which slots are free, who wants one. Everything that changes the cluster is here.
 
-Knows no socket, clock, thread or random; time and names come in.
+Knows no socket, clock, thread or random; time and names come in. No event costs a look at all workers, jobs or wishes: what is
+free is kept by slots.py, the order of wishes by wish_queue.py, and what runs out when by timetable.py.
 
 A worker or client is *present*, or *absent* (its connection broke; it has until `rejoin_grace` to join again), or forgotten.
 A wish waits in one queue, strictly in order, until a present worker has room for it. A job then is
@@ -17,7 +18,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 
 from parl_lite.machine import Babbled, Finish, Interrupted, PeerLost, Received, Say, Send, Woke, assert_never
 from parl_lite.messages import (
@@ -38,6 +39,7 @@ from parl_lite.messages import (
     LeaveClient,
     LeaveWorker,
     Message,
+    Needs,
     Place,
     Refused,
     ReleaseJob,
@@ -55,10 +57,17 @@ from parl_lite.messages import (
 from parl_lite.settings import Settings
 
 from .records import Client, Job, Wish, Worker
-from .report import report, why_never, why_waiting
+from .report import report, room_of, why_never, why_waiting
+from .slots import Slots
+from .timetable import Timetable
+from .wish_queue import Key, WishQueue
 
 Event = Received | Babbled | PeerLost | Interrupted | Woke
 Action = Send | Say | Finish
+Term = tuple[str, bytes, str]
+"""What runs out: (_ABSENCE, peer, ""), (_UNCLAIMED, b"", job), (_CLAIM, client, job)."""
+
+_ABSENCE, _UNCLAIMED, _CLAIM = "absence", "unclaimed", "claim"
 ByWorker = JobReady | JobEnded | JobWrote | DrainWorker | LeaveWorker
 ByClient = WantJob | ForgetWish | ReleaseJob | LeaveClient
 
@@ -70,16 +79,31 @@ class MasterState:
         self.cluster = cluster
         self.address = address
         self.versions = versions
-        self.workers: dict[bytes, Worker] = {}
         self.clients: dict[bytes, Client] = {}
-        self.jobs: dict[str, Job] = {}
-        self.wishes: dict[tuple[bytes, int], Wish] = {}
+        self._slots = Slots()
+        self._queue = WishQueue()
+        self._terms: Timetable[Term] = Timetable()
         self.deaths: deque[dict[str, object]] = deque(maxlen=20)
         self._epoch = epoch
         self._n_started = 0
         self._settings = settings
         self._stopping_until: float | None = None
         self._out: list[Action] = []
+
+    @property
+    def workers(self) -> Mapping[bytes, Worker]:
+        """The workers that are present or absent, by peer."""
+        return self._slots.workers
+
+    @property
+    def jobs(self) -> Mapping[str, Job]:
+        """The jobs that have slots, by name."""
+        return self._slots.jobs
+
+    @property
+    def wishes(self) -> Mapping[Key, Wish]:
+        """The wishes that wait, in order."""
+        return self._queue.wishes
 
     # --- the machine ---------------------------------------------------------------------------------------
 
@@ -108,13 +132,8 @@ class MasterState:
 
     def deadline(self) -> float | None:
         """Return when something expires or must be told."""
-        times = [wish.next_notice for wish in self.wishes.values()]
-        times += [peer.absent_until for peer in self._everybody() if peer.absent_until is not None]
-        times += [job.claimed_until for job in self.jobs.values() if job.claimed_until is not None]
-        times += [until for client in self.clients.values() for until in client.claims.values()]
-        if self._stopping_until is not None:
-            times.append(self._stopping_until)
-        return min(times, default=None)
+        times = (self._queue.next_look(), self._terms.first(), self._stopping_until)
+        return min((time for time in times if time is not None), default=None)
 
     def peers(self) -> Sequence[bytes]:
         """Return the peers whose connections are watched: all that are not known to be broken."""
@@ -122,19 +141,20 @@ class MasterState:
 
     def check(self) -> None:
         """Assert that slots add up, that no job is owned twice and that no wish is also a job."""
-        for worker in self.workers.values():
-            used = sum(job.needs.n_cpu for job in worker.jobs.values())
-            assert worker.free_cpu + used == worker.n_cpu, (worker.free_cpu, used, worker.n_cpu)
-            assert worker.free_cpu >= 0
-            held = [gpu for job in worker.jobs.values() for gpu in job.gpus]
-            assert sorted(held + worker.free_gpus) == sorted(worker.gpus)
-        assert sorted(self.jobs) == sorted(job for worker in self.workers.values() for job in worker.jobs)
+        self._slots.check()
+        self._queue.check()
         for client in self.clients.values():
             assert all(self.jobs[job].client == client.peer for job in client.jobs)
+            wished = {job.wish: job for job in client.jobs.values() if job.wish is not None}
+            assert client.job_of_wish == wished
         owned = {(job.client, job.wish) for job in self.jobs.values() if job.wish is not None and job.state != "ending"}
         assert not owned & set(self.wishes)
         assert all(wish.client in self.clients for wish in self.wishes.values())
         assert all(job.client in self.clients or job.state == "ending" or job.claimed_until for job in self.jobs.values())
+        terms = {(_ABSENCE, peer.peer, "") for peer in self._everybody() if peer.absent_until is not None}
+        terms |= {(_UNCLAIMED, b"", job.job) for job in self.jobs.values() if job.claimed_until is not None}
+        terms |= {(_CLAIM, client.peer, name) for client in self.clients.values() for name in client.claims}
+        assert terms == self._terms.keys()
 
     def _everybody(self) -> list[Worker | Client]:
         return [*self.workers.values(), *self.clients.values()]
@@ -188,7 +208,7 @@ class MasterState:
                 assert_never(message)
 
     def _worker_says(self, worker: Worker, message: ByWorker, now: float) -> None:
-        worker.absent_until = None  # it speaks, so its connection stands
+        self._is_present(worker)  # it speaks, so its connection stands
         match message:
             case JobReady():
                 self._job_ready(worker, message)
@@ -198,6 +218,7 @@ class MasterState:
                 self._job_wrote(worker, message)
             case DrainWorker():
                 worker.draining = True
+                self._slots.changed(worker)
             case LeaveWorker(reason):
                 self._out.append(Say(f"worker {worker.place.host} leaves: {reason}"))
                 self._forget_worker(worker, f"ended with its worker ({reason})")
@@ -205,7 +226,7 @@ class MasterState:
                 assert_never(message)
 
     def _client_says(self, client: Client, message: ByClient, now: float) -> None:
-        client.absent_until = None
+        self._is_present(client)
         match message:
             case WantJob():
                 self._want(client, message, now)
@@ -231,14 +252,22 @@ class MasterState:
         found = self.workers.get(peer) or self.clients.get(peer)
         if found is not None and found.absent_until is None:
             found.absent_until = now + self._settings.rejoin_grace
+            self._terms.set((_ABSENCE, peer, ""), found.absent_until)
             for client in [client for client in self.clients.values() if client.leaving]:
                 self._say_goodbye_when_done(client)
+
+    def _is_present(self, found: Worker | Client) -> None:
+        if found.absent_until is not None:
+            found.absent_until = None
+            self._terms.set((_ABSENCE, found.peer, ""), None)
+            if isinstance(found, Worker):
+                self._slots.changed(found)
 
     def _stop(self, peer: bytes, now: float) -> None:
         self._out.append(Say("the cluster is stopped"))
         for told in dict.fromkeys([*self.workers, *self.clients, peer]):  # who asked is told, whoever it is
             self._send(told, StopNode("the cluster was stopped"))
-        self.wishes.clear()
+        self._queue.clear()
         self._stopping_until = now + self._settings.job_grace + self._settings.rejoin_grace
 
     # --- joining and leaving -------------------------------------------------------------------------------
@@ -269,10 +298,10 @@ class MasterState:
                 list(message.gpus),
                 message.memory,
             )
-            self.workers[peer] = known
+            self._slots.add(known)
             self._out.append(Say(f"worker {message.place.host} joined with {message.n_cpu} CPUs"))
-            self._refuse_hopeless(self.wishes.values())
-        known.absent_until = None
+            self._refuse_hopeless(self._queue.sizes())
+        self._is_present(known)
         told = {running.job for running in message.jobs}
         for job in [job for name, job in known.jobs.items() if name not in told]:
             self._tell_or_retry(job, "ended while its worker was away")
@@ -297,14 +326,15 @@ class MasterState:
         owner = bytes.fromhex(running.client)
         job = Job(running.job, running.name, owner, None, running.needs, running.gpus, worker, state="running")
         job.pid, job.addresses, job.log_path = running.pid, running.addresses, running.log_path
-        self._take_slots(job)
+        self._slots.take(job)
         client = self.clients.get(owner)
         if not running.addresses:
             self._end(job)  # it was never granted, so nobody knows it
-        elif client is not None and client.claims.pop(job.job, None) is not None:
-            client.jobs[job.job] = job
+        elif client is not None and job.job in client.claims:
+            self._drop_claim(client, job.job)
+            client.hold(job)
         else:
-            job.claimed_until = now + self._settings.liveness_timeout
+            self._await_claim(job, now + self._settings.liveness_timeout)
 
     def _join_client(self, peer: bytes, message: JoinClient, now: float) -> None:
         if self._refuses(peer, message.versions, message.place):
@@ -313,100 +343,125 @@ class MasterState:
         if client is None:
             client = self.clients[peer] = Client(peer, message.place, message.show_logs)
             self._out.append(Say(f"client {message.place.host} pid {message.place.pid} joined"))
-        client.absent_until = None
+        self._is_present(client)
         for name in message.jobs:
             job = self.jobs.get(name)
             if job is not None and job.state == "ending":
                 reason = "was ended: its client was away for too long"
                 self._tell_loss(job, JobEnded(name, job.pid, None, None, reason, False, "", job.log_path))
             elif job is not None and job.client == peer:
-                job.claimed_until = None
-                client.jobs[name] = job
+                self._await_claim(job, None)
+                client.hold(job)
             elif name not in client.claims:
-                client.claims[name] = now + self._settings.liveness_timeout
-        for key in [key for key in self.wishes if key[0] == peer and key[1] not in message.wishes]:
-            del self.wishes[key]  # given up while the connection was broken
-        for job in list(client.jobs.values()):
-            if job.job not in message.jobs and job.wish not in message.wishes:
-                self._end(job)  # it was released while the connection was broken
+                client.claims.add(name)
+                self._terms.set((_CLAIM, peer, name), now + self._settings.liveness_timeout)
+        self._drop_what_was_given_up(client, set(message.jobs), set(message.wishes))
         self._send(peer, Welcome(self.cluster))
+
+    def _drop_what_was_given_up(self, client: Client, jobs: Set[str], wishes: Set[int]) -> None:
+        """A client that joins again names what it has: it released or gave up the rest while the connection was broken."""
+        for number in self._queue.of_client(client.peer):
+            if number not in wishes:
+                self._queue.remove(client.peer, number)
+        for job in list(client.jobs.values()):
+            if job.job not in jobs and job.wish not in wishes:
+                self._end(job)
+
+    def _await_claim(self, job: Job, until: float | None) -> None:
+        """End a job at this time unless its client claims it; None: no more."""
+        job.claimed_until = until
+        self._terms.set((_UNCLAIMED, b"", job.job), until)
+
+    def _drop_claim(self, client: Client, name: str) -> None:
+        client.claims.discard(name)
+        self._terms.set((_CLAIM, client.peer, name), None)
 
     def _leave(self, client: Client) -> None:
         client.leaving = True
-        for key in [key for key in self.wishes if key[0] == client.peer]:
-            del self.wishes[key]
+        self._forget_wishes(client)
         for job in list(client.jobs.values()):
             self._end(job)
         self._say_goodbye_when_done(client)
 
     def _say_goodbye_when_done(self, client: Client) -> None:
-        mine = [job for job in self.jobs.values() if job.client == client.peer and job.worker.absent_until is None]
-        if client.leaving and not mine:
+        if not client.leaving:
+            return
+        if not any(job.worker.absent_until is None for job in self._slots.jobs_of(client.peer).values()):
             self._send(client.peer, Goodbye())
-            self.clients.pop(client.peer, None)
+            self._remove_client(client)
 
     def _forget_client(self, client: Client) -> None:
         self._out.append(Say(f"client {client.place.host} pid {client.place.pid} is gone"))
+        self._remove_client(client)
+        self._forget_wishes(client)
+        for job in list(self._slots.jobs_of(client.peer).values()):
+            self._end(job)
+
+    def _remove_client(self, client: Client) -> None:
         del self.clients[client.peer]
-        for key in [key for key in self.wishes if key[0] == client.peer]:
-            del self.wishes[key]
-        for job in list(self.jobs.values()):
-            if job.client == client.peer:
-                self._end(job)
+        self._is_present(client)  # its absence ends with it
+        for name in list(client.claims):
+            self._drop_claim(client, name)
+
+    def _forget_wishes(self, client: Client) -> None:
+        for number in self._queue.of_client(client.peer):
+            self._queue.remove(client.peer, number)
 
     def _forget_worker(self, worker: Worker, reason: str) -> None:
         self._out.append(Say(f"worker {worker.place.host} is gone"))
-        del self.workers[worker.peer]
+        self._slots.remove(worker)
+        self._terms.set((_ABSENCE, worker.peer, ""), None)
         for job in reversed(list(worker.jobs.values())):
             if job.state == "running":
                 self._remember_death(job, reason)
             self._tell_or_retry(job, reason)
             self._remove(job)
-        self._refuse_hopeless(self.wishes.values())
+        self._refuse_hopeless(self._queue.sizes())
 
     # --- wishes --------------------------------------------------------------------------------------------
 
     def _want(self, client: Client, message: WantJob, now: float) -> None:
-        key = (client.peer, message.wish)
-        job = next((job for job in client.jobs.values() if job.wish == message.wish), None)
+        job = client.job_of_wish.get(message.wish)
         if job is not None:
             if job.state == "running":
                 self._grant_job(job)
             return
-        if key not in self.wishes and not client.leaving and self._stopping_until is None:
+        waits = (client.peer, message.wish) in self.wishes
+        if not waits and not client.leaving and self._stopping_until is None:
             first_notice = now + min(1.0, self._settings.notice_interval)
-            self.wishes[key] = Wish(client.peer, message.wish, message.name, message.needs, now, first_notice)
-            self._refuse_hopeless([self.wishes[key]])
+            self._queue.append(Wish(client.peer, message.wish, message.name, message.needs, now, first_notice))
+            self._refuse_hopeless([message.needs])
 
     def _forget_wish(self, client: Client, wish: int) -> None:
-        if self.wishes.pop((client.peer, wish), None) is None:
-            for job in [job for job in client.jobs.values() if job.wish == wish]:
-                self._end(job)
+        if self._queue.remove(client.peer, wish) is None and wish in client.job_of_wish:
+            self._end(client.job_of_wish[wish])
 
-    def _refuse_hopeless(self, wishes: Iterable[Wish]) -> None:
-        """Refuse what no worker that is here can ever run, wherever it stands in the queue."""
-        for wish in list(wishes):
-            never = why_never(wish.needs, self.workers.values())
+    def _refuse_hopeless(self, sizes: Iterable[Needs]) -> None:
+        """Refuse the wishes of these sizes that no worker that is here can ever run, wherever they stand in the queue."""
+        found: list[tuple[Wish, str]] = []
+        for needs in sizes:
+            never = why_never(needs, self._slots.sizes)
             if never:
-                del self.wishes[wish.client, wish.wish]
-                self._send(wish.client, WishRefused(wish.wish, never))
+                found += ((wish, never) for wish in self._queue.of_size(needs))
+        for wish, never in sorted(found, key=lambda refused: refused[0].place):
+            self._queue.remove(wish.client, wish.wish)
+            self._send(wish.client, WishRefused(wish.wish, never))
 
     def _grant(self) -> None:
         """Start jobs for wishes in order, until one has to wait."""
-        while self.wishes:
-            wish = next(iter(self.wishes.values()))
-            roomy = [worker for worker in self.workers.values() if worker.has_room_for(wish.needs)]
-            if not roomy:
+        while (wish := self._queue.first()) is not None:
+            worker = self._slots.roomiest(wish.needs)
+            if worker is None:
                 return
-            del self.wishes[wish.client, wish.wish]
-            self._start(wish, max(roomy, key=lambda worker: worker.free_cpu))
+            self._queue.remove(wish.client, wish.wish)
+            self._start(wish, worker)
 
     def _notify(self, now: float) -> None:
-        for n_before, wish in enumerate(self.wishes.values()):
-            if now >= wish.next_notice:
-                wish.next_notice = now + self._settings.notice_interval
-                reason = why_waiting(wish.needs, n_before, self.workers.values())
-                self._send(wish.client, WishWaits(wish.wish, reason))
+        notices = self._queue.notices(now, self._settings.notice_interval)
+        if notices:
+            room = room_of(self.workers.values())
+            for n_before, wish in notices:
+                self._send(wish.client, WishWaits(wish.wish, why_waiting(wish.needs, n_before, room)))
 
     # --- jobs ----------------------------------------------------------------------------------------------
 
@@ -414,9 +469,9 @@ class MasterState:
         name = self._new_name()
         gpus = tuple(worker.free_gpus[: wish.needs.n_gpu])
         job = Job(name, wish.name, wish.client, wish.wish, wish.needs, gpus, worker, wish.since)
-        self._take_slots(job)
+        self._slots.take(job)
         client = self.clients[wish.client]
-        client.jobs[name] = job
+        client.hold(job)
         self._send(worker.peer, StartJob(name, wish.client.hex(), wish.name, wish.needs, gpus, client.show_logs))
 
     def _new_name(self) -> str:
@@ -425,22 +480,13 @@ class MasterState:
         name = f"{self._epoch}.{self._n_started}"
         return name if name not in self.jobs else self._new_name()
 
-    def _take_slots(self, job: Job) -> None:
-        self.jobs[job.job] = job
-        job.worker.jobs[job.job] = job
-        job.worker.free_cpu -= job.needs.n_cpu
-        for gpu in job.gpus:
-            job.worker.free_gpus.remove(gpu)
-
     def _remove(self, job: Job) -> None:
         """The job is gone: give its slots back."""
-        del self.jobs[job.job]
-        job.worker.jobs.pop(job.job, None)
-        job.worker.free_cpu += job.needs.n_cpu
-        job.worker.free_gpus.extend(job.gpus)
+        self._slots.give_back(job)
+        self._await_claim(job, None)
         client = self.clients.get(job.client)
         if client is not None:
-            client.jobs.pop(job.job, None)
+            client.let_go(job)
             self._say_goodbye_when_done(client)
 
     def _job_ready(self, worker: Worker, message: JobReady) -> None:
@@ -458,18 +504,18 @@ class MasterState:
         self._send(job.client, JobGranted(job.wish, job.job, job.place(), job.addresses, job.log_path))
 
     def _release(self, client: Client, name: str) -> None:
-        client.claims.pop(name, None)
+        self._drop_claim(client, name)
         if name in client.jobs:
             self._end(client.jobs[name])
 
     def _end(self, job: Job, repeat: bool = False) -> None:
         if job.state != "ending" or repeat:
             job.state = "ending"
-            job.claimed_until = None
+            self._await_claim(job, None)
             self._send(job.worker.peer, EndJob(job.job))
         client = self.clients.get(job.client)
         if client is not None:
-            client.jobs.pop(job.job, None)
+            client.let_go(job)
 
     def _job_wrote(self, worker: Worker, message: JobWrote) -> None:
         job = worker.jobs.get(message.job)
@@ -498,8 +544,7 @@ class MasterState:
         """Its worker does not have the job: one that never ran is wished again, first in the queue; one that ran is lost."""
         if job.state == "starting" and job.client in self.clients:
             assert job.wish is not None
-            first = Wish(job.client, job.wish, job.name, job.needs, job.since, job.since)
-            self.wishes = {(job.client, job.wish): first, **self.wishes}
+            self._queue.put_first(Wish(job.client, job.wish, job.name, job.needs, job.since, job.since))
         elif job.state == "running":
             self._tell_loss(job, JobEnded(job.job, job.pid, None, None, reason, False, "", job.log_path))
 
@@ -525,22 +570,27 @@ class MasterState:
     # --- time ----------------------------------------------------------------------------------------------
 
     def _expire(self, now: float) -> None:
-        for worker in [w for w in self.workers.values() if w.absent_until is not None and now >= w.absent_until]:
+        while (term := self._terms.pop(now)) is not None:
+            kind, peer, name = term
+            if kind == _ABSENCE:
+                self._out_of_reach(peer)
+            elif kind == _UNCLAIMED:
+                self._end(self._slots.jobs[name])
+            else:
+                self._claim_fails(self.clients[peer], name)
+
+    def _out_of_reach(self, peer: bytes) -> None:
+        worker = self.workers.get(peer)
+        if worker is not None:
             self._forget_worker(worker, f"is out of reach: the connection to its worker on {worker.place.host} was lost")
-            self._send(worker.peer, JoinAgain())  # if it was a false alarm
-        for client in [c for c in self.clients.values() if c.absent_until is not None and now >= c.absent_until]:
-            self._forget_client(client)
-            self._send(client.peer, JoinAgain())
-        for job in [j for j in self.jobs.values() if j.claimed_until is not None and now >= j.claimed_until]:
-            self._end(job)
-        for client in self.clients.values():
-            for name in [name for name, until in client.claims.items() if now >= until]:
-                del client.claims[name]
-                nowhere = Place("", 0, "")
-                self._send(
-                    client.peer,
-                    JobLost(name, nowhere, None, None, "is not known to any worker any more", False, "", ""),
-                )
+        else:
+            self._forget_client(self.clients[peer])
+        self._send(peer, JoinAgain())  # if it was a false alarm
+
+    def _claim_fails(self, client: Client, name: str) -> None:
+        client.claims.discard(name)
+        reason = "is not known to any worker any more"
+        self._send(client.peer, JobLost(name, Place("", 0, ""), None, None, reason, False, "", ""))
 
     def report(self, now: float) -> dict[str, object]:
         """Return the cluster as plain data; see report.py."""
@@ -548,6 +598,6 @@ class MasterState:
             "cluster": self.cluster,
             "address": self.address,
             "version": self.versions.package,
-            **report(self.workers.values(), self.clients.values(), list(self.wishes.values()), now),
+            **report(self.workers.values(), self.clients.values(), self.wishes.values(), now),
             "deaths": list(self.deaths),
         }

@@ -22,6 +22,8 @@ class Worker:
     jobs: dict[str, Job] = field(default_factory=dict)
     absent_until: float | None = None
     draining: bool = False
+    number: int = 0
+    """Workers are numbered in the order in which they joined."""
 
     @property
     def takes_jobs(self) -> bool:
@@ -32,10 +34,6 @@ class Worker:
         """Return whether a job could start now."""
         return self.takes_jobs and self.free_cpu >= needs.n_cpu and len(self.free_gpus) >= needs.n_gpu
 
-    def could_ever_run(self, needs: Needs) -> bool:
-        """Return whether a job could start if nothing else ran."""
-        return self.n_cpu >= needs.n_cpu and len(self.gpus) >= needs.n_gpu
-
 
 @dataclass
 class Client:
@@ -45,10 +43,24 @@ class Client:
     place: Place
     show_logs: bool
     jobs: dict[str, Job] = field(default_factory=dict)
-    claims: dict[str, float] = field(default_factory=dict)
-    """Jobs it says are its own that no worker has told of yet, and how long to wait for that."""
+    job_of_wish: dict[int, Job] = field(default_factory=dict)
+    """Those of its jobs that came of a wish that is known here."""
+    claims: set[str] = field(default_factory=set)
+    """Jobs it says are its own that no worker has told of yet."""
     absent_until: float | None = None
     leaving: bool = False
+
+    def hold(self, job: Job) -> None:
+        """Let a job be its own."""
+        self.jobs[job.job] = job
+        if job.wish is not None:
+            self.job_of_wish[job.wish] = job
+
+    def let_go(self, job: Job) -> None:
+        """Let a job be its own no more."""
+        self.jobs.pop(job.job, None)
+        if job.wish is not None and self.job_of_wish.get(job.wish) is job:
+            del self.job_of_wish[job.wish]
 
 
 @dataclass
@@ -86,3 +98,5 @@ class Wish:
     needs: Needs
     since: float
     next_notice: float
+    place: int = 0
+    """Grows along the queue."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from itertools import islice
 
 from parl_lite.messages import Needs
 
@@ -11,38 +13,65 @@ from .records import Client, Job, Wish, Worker
 _MOST_WISHES = 100
 
 
-def why_never(needs: Needs, workers: Collection[Worker]) -> str:
-    """Return why no worker of these can ever run it, or '' (also when there is none: one may yet come)."""
-    if not workers or any(worker.could_ever_run(needs) for worker in workers):
+Sizes = Mapping[tuple[int, int], int]
+"""How many workers there are with so many (CPUs, GPUs) in all."""
+
+
+@dataclass(frozen=True)
+class Room:
+    """The slots of a cluster in figures; those of workers that take no jobs are not free."""
+
+    n_workers: int
+    n_cpu: int
+    free_cpu: int
+    n_gpu: int
+    free_gpu: int
+
+
+def room_of(workers: Collection[Worker]) -> Room:
+    """Return the slots of all workers together."""
+    ready = [worker for worker in workers if worker.takes_jobs]
+    return Room(
+        len(workers),
+        sum(worker.n_cpu for worker in workers),
+        sum(worker.free_cpu for worker in ready),
+        sum(len(worker.gpus) for worker in workers),
+        sum(len(worker.free_gpus) for worker in ready),
+    )
+
+
+def why_never(needs: Needs, sizes: Sizes) -> str:
+    """Return why no worker of these sizes can ever run it, or '' (also when there is none: one may yet come)."""
+    if not sizes or any(n_cpu >= needs.n_cpu and n_gpu >= needs.n_gpu for n_cpu, n_gpu in sizes):
         return ""
-    most_cpu = max(worker.n_cpu for worker in workers)
-    most_gpu = max(len(worker.gpus) for worker in workers)
+    most_cpu = max(n_cpu for n_cpu, _ in sizes)
+    most_gpu = max(n_gpu for _, n_gpu in sizes)
     return (
         f"no worker can ever run it: it needs {_amount(needs.n_cpu, 'CPU')} and {_amount(needs.n_gpu, 'GPU')} on one "
-        f"machine, and the largest of {_amount(len(workers), 'worker')} has {_amount(most_cpu, 'CPU')} and "
+        f"machine, and the largest of {_amount(sum(sizes.values()), 'worker')} has {_amount(most_cpu, 'CPU')} and "
         f"{_amount(most_gpu, 'GPU')}"
     )
 
 
-def why_waiting(needs: Needs, n_before: int, workers: Collection[Worker]) -> str:
+def why_waiting(needs: Needs, n_before: int, room: Room) -> str:
     """Return why a wish with so many others before it waits."""
-    if not workers:
+    if not room.n_workers:
         return "no worker has joined the cluster yet"
-    ready = [worker for worker in workers if worker.takes_jobs]
     wanted = _amount(needs.n_cpu, "CPU")
-    free = f"{sum(worker.free_cpu for worker in ready)} of {sum(worker.n_cpu for worker in workers)} CPUs"
+    free = f"{room.free_cpu} of {room.n_cpu} CPUs"
     if needs.n_gpu:
         wanted += f", {_amount(needs.n_gpu, 'GPU')}"
-        free += f", {sum(len(worker.free_gpus) for worker in ready)} of {sum(len(worker.gpus) for worker in workers)} GPUs"
+        free += f", {room.free_gpu} of {room.n_gpu} GPUs"
     return f"it needs {wanted}; {free} are free, and {_amount(n_before, 'wish', 'wishes')} came before"
 
 
-def report(workers: Collection[Worker], clients: Iterable[Client], wishes: Sequence[Wish], now: float) -> dict[str, object]:
+def report(workers: Collection[Worker], clients: Iterable[Client], wishes: Collection[Wish], now: float) -> dict[str, object]:
     """Return the cluster as plain data: slots, workers with their jobs, clients, waiting wishes."""
+    room = room_of(workers)
     return {
-        "n_cpu": sum(worker.n_cpu for worker in workers),
+        "n_cpu": room.n_cpu,
         "free_cpu": sum(worker.free_cpu for worker in workers),
-        "n_gpu": sum(len(worker.gpus) for worker in workers),
+        "n_gpu": room.n_gpu,
         "free_gpu": sum(len(worker.free_gpus) for worker in workers),
         "workers": [_of_worker(worker) for worker in workers],
         "clients": [{"host": client.place.host, "pid": client.place.pid, "jobs": len(client.jobs)} for client in clients],
@@ -50,9 +79,9 @@ def report(workers: Collection[Worker], clients: Iterable[Client], wishes: Seque
             {
                 "actor": wish.name,
                 "waited": round(max(0.0, now - wish.since), 3),
-                "reason": why_waiting(wish.needs, n_before, workers),
+                "reason": why_waiting(wish.needs, n_before, room),
             }
-            for n_before, wish in enumerate(wishes[:_MOST_WISHES])
+            for n_before, wish in enumerate(islice(wishes, _MOST_WISHES))
         ],
         "n_wishes": len(wishes),
     }

@@ -28,9 +28,11 @@ LAYERS = (
 """Modules of parl_lite/, the lowest first. A module imports of its own and of lower layers, not in circles."""
 LEARNING = {"model", "algorithm", "agent", "checkpoint", "snapshot"}
 """Modules of parl_lite/ that stand apart: they know torch, each other and the lowest layer; no other knows them."""
+BESIDE = ("utils", "algorithms")
+"""Sub-packages of parl_lite/ beside LEARNING, the lower first, with PARL's names: they know LEARNING and the lowest layer, too."""
 PURE = {"errors", "settings", "messages", "machine", "frames", "batching"}
 """What of parl_lite/ a protocol machine may know."""
-PURE_CLUSTER = {"records", "report"}
+PURE_CLUSTER = {"records", "report", "slots", "free_slots", "wish_queue", "timetable"}
 """What of cluster/ it may know besides other machines; these keep the same rule."""
 IMPURE = {"zmq", "time", "threading", "os", "subprocess", "random"}
 IMPURE |= {"asyncio", "datetime", "multiprocessing", "secrets", "select", "selectors", "signal", "socket", "uuid"}
@@ -73,6 +75,12 @@ def ground(name: str) -> str:
     return name.removeprefix("parl_lite.") if owner(name) == "parl_lite" and name != "parl_lite" else ""
 
 
+def beside(name: str) -> str:
+    """Return which of BESIDE a module belongs to, or nothing."""
+    first = ground(name).partition(".")[0]
+    return first if first in BESIDE else ""
+
+
 def layer(name: str) -> int:
     """Return the number of a ground module's layer; that of the face is above all."""
     return next((number for number, names in enumerate(LAYERS) if ground(name) in names), len(LAYERS))
@@ -84,6 +92,7 @@ def layer(name: str) -> int:
 def source_files() -> dict[str, str]:
     """Return {path below the repository: text} of all modules of the three folders."""
     paths = [*(ROOT / "parl_lite").glob("*.py"), *(ROOT / "cluster").rglob("*.py"), *(ROOT / "agents").rglob("*.py")]
+    paths += [path for name in BESIDE for path in (ROOT / "parl_lite" / name).rglob("*.py")]
     return {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in sorted(paths)}
 
 
@@ -141,13 +150,16 @@ def between_folders(found: Import) -> str:
         return "cluster does not know agents"
     if found.folder == "agents" and target in ("cluster", "zmq"):
         return f"agents do not know {target}"
+    if beside(found.module) and target == "zmq":
+        return f"{beside(found.module)} know nothing of the wire"
     return ""
 
 
 def without_torch(found: Import) -> str:
     """The command line and the master start without torch."""
-    loads_torch = owner(found.target) == "torch" or ground(found.target) in LEARNING
-    if found.folder == "agents" or ground(found.module) in LEARNING or not loads_torch:
+    loads_torch = owner(found.target) == "torch" or ground(found.target) in LEARNING or beside(found.target) == "algorithms"
+    learns = ground(found.module) in LEARNING or beside(found.module) == "algorithms"
+    if found.folder == "agents" or learns or not loads_torch:
         return ""
     return "torch is not loaded here" if found.place == "module" else ""
 
@@ -156,6 +168,12 @@ def between_layers(found: Import) -> str:
     target = ground(found.target)
     if found.folder != "parl_lite" or owner(found.target) != "parl_lite" or found.module == "parl_lite":
         return ""
+    if beside(found.module):
+        lower = BESIDE[: BESIDE.index(beside(found.module)) + 1]
+        allowed = beside(found.target) in lower or target in LEARNING | LAYERS[0]
+        return "" if allowed else f"{beside(found.module)} know only LEARNING, the lowest layer and what is beside them"
+    if beside(found.target):
+        return f"only the face and agents know {beside(found.target)}"
     if ground(found.module) in LEARNING:
         return "" if target in LEARNING | LAYERS[0] else "the learning modules know only each other and the lowest layer"
     if target in LEARNING:
@@ -251,6 +269,15 @@ def test_a_folder_can_be_imported_under_its_one_name_only(folder: str) -> None:
         ("parl_lite/remote.py", "from parl_lite import connect", "arrows point to lower layers"),
         ("parl_lite/agent.py", "from parl_lite.client import connect", "the learning modules know only"),
         ("parl_lite/remote.py", "def f():\n    import parl_lite.model", "only the face and agents know"),
+        ("parl_lite/algorithms/dqn.py", "from parl_lite.client import connect", "algorithms know only LEARNING"),
+        ("parl_lite/algorithms/dqn.py", "from parl_lite.agents import impala", "does not know agents"),
+        ("parl_lite/utils/logger.py", "from parl_lite.algorithms import dqn", "utils know only LEARNING"),
+        ("parl_lite/utils/logger.py", "import torch", "torch is not loaded here"),
+        ("parl_lite/utils/logger.py", "def f():\n    import zmq", "utils know nothing of the wire"),
+        ("parl_lite/utils/logger.py", "from .scheduler import step", "write `from parl_lite.x"),
+        ("parl_lite/agent.py", "from parl_lite.utils import logger", "only the face and agents know utils"),
+        ("parl_lite/client.py", "def f():\n    import parl_lite.algorithms.dqn", "only the face and agents know algorithms"),
+        ("parl_lite/__init__.py", "from parl_lite import algorithms", "torch is not loaded here"),
         ("parl_lite/client_state.py", "import time", "knows no sockets, clocks"),
         ("cluster/master_state.py", "from os import path", "knows no sockets, clocks"),
         ("cluster/master_state.py", "from parl_lite.loop import Loop", "knows only pure modules"),
@@ -259,6 +286,7 @@ def test_a_folder_can_be_imported_under_its_one_name_only(folder: str) -> None:
 )
 def test_a_wrong_import_is_found(path: str, text: str, said: str) -> None:
     files = dict.fromkeys(["cluster/master.py", "parl_lite/client.py", "agents/impala.py", "parl_lite/loop.py"], "")
+    files |= dict.fromkeys([f"parl_lite/{name}.py" for name in ("algorithms/__init__", "algorithms/dqn", "utils/logger")], "")
     found = complaints_about({**files, path: text})
     assert any(said in complaint and complaint.startswith(path) for complaint in found), found
 
@@ -275,6 +303,11 @@ def test_a_wrong_import_is_found(path: str, text: str, said: str) -> None:
             "parl_lite/agent.py",
             "import torch\nfrom parl_lite import checkpoint\nfrom parl_lite.errors import ParlError",
         ),
+        (
+            "parl_lite/algorithms/ddqn.py",
+            "import torch\nfrom parl_lite.algorithms.dqn import DQN\nfrom parl_lite.utils import logger",
+        ),
+        ("parl_lite/utils/machine_info.py", "from parl_lite.utils import logger\ndef f():\n    import torch"),
         ("cluster/master_state.py", "from parl_lite.machine import Send\nfrom .worker_state import WorkerState"),
         ("cluster/master.py", "import zmq\nfrom parl_lite.loop import Loop\nfrom .master_state import MasterState"),
         ("cluster/dashboard/server.py", "from parl_lite.cluster.master import run\nfrom .pages import page"),

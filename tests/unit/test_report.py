@@ -8,7 +8,7 @@ from typing import Any
 from builders import VERSIONS, C, W, place
 
 from parl_lite.cluster.records import Client, Job, Wish, Worker
-from parl_lite.cluster.report import report, why_never, why_waiting
+from parl_lite.cluster.report import report, room_of, why_never, why_waiting
 from parl_lite.messages import Needs
 
 
@@ -24,21 +24,15 @@ def wish(number: int, since: float = 90.0) -> Wish:
 
 
 def test_what_fits_on_one_worker_is_possible_however_busy_it_is() -> None:
-    assert why_never(Needs(4, 1, None), [worker(2, 2), worker(4, 0, gpus=("0",))]) == ""
-
-
-def test_a_worker_that_is_absent_or_draining_may_still_run_it_one_day() -> None:
-    away, draining = worker(4, 4), worker(4, 4)
-    away.absent_until, draining.draining = 200.0, True
-    assert why_never(Needs(4, 0, None), [away]) == why_never(Needs(4, 0, None), [draining]) == ""
+    assert why_never(Needs(4, 1, None), {(2, 0): 1, (4, 1): 1}) == ""
 
 
 def test_without_workers_nothing_is_impossible() -> None:
-    assert why_never(Needs(99, 9, None), []) == ""
+    assert why_never(Needs(99, 9, None), {}) == ""
 
 
 def test_two_workers_cannot_run_one_job_together() -> None:
-    reason = why_never(Needs(4, 1, None), [worker(3, 3, gpus=("0",)), worker(3, 3)])
+    reason = why_never(Needs(4, 1, None), {(3, 1): 1, (3, 0): 1})
     assert reason == (
         "no worker can ever run it: it needs 4 CPUs and 1 GPU on one machine, and the largest of 2 workers has 3 CPUs and 1 GPU"
     )
@@ -48,23 +42,24 @@ def test_two_workers_cannot_run_one_job_together() -> None:
 
 
 def test_a_wait_without_workers_is_explained() -> None:
-    assert why_waiting(Needs(1, 0, None), 3, []) == "no worker has joined the cluster yet"
+    assert why_waiting(Needs(1, 0, None), 3, room_of([])) == "no worker has joined the cluster yet"
 
 
 def test_a_wait_for_cpus_is_explained_with_figures_of_all_workers() -> None:
-    reason = why_waiting(Needs(2, 0, None), 1, [worker(4, 1, gpus=("0",)), worker(4, 1)])
+    reason = why_waiting(Needs(2, 0, None), 1, room_of([worker(4, 1, gpus=("0",)), worker(4, 1)]))
     assert reason == "it needs 2 CPUs; 2 of 8 CPUs are free, and 1 wish came before"
 
 
 def test_a_wait_for_gpus_is_explained_with_those_too() -> None:
-    reason = why_waiting(Needs(1, 1, None), 0, [worker(4, 4, gpus=("0", "1")), worker(2, 1, gpus=("0",), free_gpus=("0",))])
+    room = room_of([worker(4, 4, gpus=("0", "1")), worker(2, 1, gpus=("0",), free_gpus=("0",))])
+    reason = why_waiting(Needs(1, 1, None), 0, room)
     assert reason == "it needs 1 CPU, 1 GPU; 5 of 6 CPUs, 1 of 3 GPUs are free, and 0 wishes came before"
 
 
 def test_slots_of_a_worker_that_takes_no_jobs_are_not_free() -> None:
     away, draining = worker(4, 4, ("0",), ("0",)), worker(4, 3)
     away.absent_until, draining.draining = 200.0, True
-    reason = why_waiting(Needs(1, 1, None), 0, [away, draining])
+    reason = why_waiting(Needs(1, 1, None), 0, room_of([away, draining]))
     assert reason == "it needs 1 CPU, 1 GPU; 0 of 8 CPUs, 0 of 1 GPUs are free, and 0 wishes came before"
 
 
