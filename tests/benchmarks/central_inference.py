@@ -3,12 +3,14 @@
 python tests/benchmarks/central_inference.py [--seconds S]     prints a table and one JSON line: actions a second
 
 The callers are processes; each keeps two calls under way, as an actor with two groups of environments does. Both sides
-have the same processors, one thread of torch for each network, and observations of shape (4, 42, 42) in bytes.
+have the same processors: the server has a thread of torch for each, a copy has one. Both have the network of the Nature paper
+on DQN (Mnih et al. 2015), and observations of shape (4, 84, 84) in bytes.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import time
 
 import click
@@ -16,22 +18,23 @@ import numpy as np
 
 import parl_lite
 
-_SHAPE = (4, 42, 42)
+_SHAPE = (4, 84, 84)
 _IN_FLIGHT = 2
+_N_CORES = len(os.sched_getaffinity(0))
 _SIZES = (1, 2, 4, 8, 16, 32, 64)
 
 
 def make_policy():
-    """Return a network of the Nature-DQN kind, for small images: obs (n, 4, 42, 42) bytes to n actions."""
+    """Return the Nature network as a policy: obs (n, 4, 84, 84) bytes to n of 18 actions."""
     import torch
     from torch import nn
 
     torch.manual_seed(0)
     network = nn.Sequential(
-        *(nn.Conv2d(4, 32, 8, stride=4), nn.ReLU()),  # (n, 32, 9, 9)
-        *(nn.Conv2d(32, 64, 4, stride=2), nn.ReLU()),  # (n, 64, 3, 3)
-        *(nn.Conv2d(64, 64, 3), nn.ReLU(), nn.Flatten()),  # (n, 64)
-        *(nn.Linear(64, 512), nn.ReLU(), nn.Linear(512, 18)),
+        *(nn.Conv2d(4, 32, 8, stride=4), nn.ReLU()),  # (n, 32, 20, 20)
+        *(nn.Conv2d(32, 64, 4, stride=2), nn.ReLU()),  # (n, 64, 9, 9)
+        *(nn.Conv2d(64, 64, 3), nn.ReLU(), nn.Flatten()),  # (n, 3136)
+        *(nn.Linear(3136, 512), nn.ReLU(), nn.Linear(512, 18)),
     )
 
     @torch.inference_mode()
@@ -44,7 +47,7 @@ def make_policy():
 def make_server(size: int):
     """Return the class of a server whose batches have up to `size` calls."""
 
-    @parl_lite.remote_class
+    @parl_lite.remote_class(n_cpu=_N_CORES)
     class Server:
         def __init__(self):
             self.act_on = make_policy()
@@ -99,7 +102,7 @@ class Caller:
 @click.option("--callers", "n_callers", default=32, help="How many processes want actions.")
 def main(seconds: float, n_callers: int) -> None:
     """Measure and print."""
-    parl_lite.connect(n_cpu=n_callers + 1, log_to_driver=False)
+    parl_lite.connect(n_cpu=n_callers + _N_CORES, log_to_driver=False)
     callers = [Caller(seed) for seed in range(n_callers)]
 
     def rate(start) -> float:
