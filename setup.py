@@ -45,7 +45,7 @@ setup(
     long_description_content_type="text/markdown",
     license="Apache-2.0",
     python_requires=">=3.10",
-    packages=["parl_lite", *PACKAGE_DIR],
+    packages=["parl_lite", "parl_lite.algorithms", "parl_lite.utils", *PACKAGE_DIR],
     package_dir={"parl_lite": "parl_lite", **PACKAGE_DIR},
     package_data={"parl_lite": ["py.typed"]},
     install_requires=[

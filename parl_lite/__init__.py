@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 from parl_lite.version import __version__
 
 if TYPE_CHECKING:
+    from parl_lite import algorithms as algorithms
+    from parl_lite import utils as utils
     from parl_lite.agent import Agent as Agent
     from parl_lite.algorithm import Algorithm as Algorithm
     from parl_lite.batching import batched as batched
@@ -63,12 +65,16 @@ _HOMES = {
     "remote": ("remote_class",),
     "rollout": ("Rollout",),
 }
+_PACKAGES = ("algorithms", "utils")
+"""Sub-packages with PARL's names; `import parl_lite` reaches them, but does not load them."""
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = ["__version__", *sorted(_HOME_OF)]
 
 
 def __getattr__(name: str) -> Any:
+    if name in _PACKAGES:
+        return importlib.import_module(f"parl_lite.{name}")
     if name not in _HOME_OF:
         raise AttributeError(f"module 'parl_lite' has no attribute {name!r}")
     value = getattr(importlib.import_module(f"parl_lite.{_HOME_OF[name]}"), name)
@@ -77,4 +83,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOME_OF})
+    return sorted({*globals(), *_HOME_OF, *_PACKAGES})

@@ -56,8 +56,19 @@ def test_all_names_can_be_imported_at_once() -> None:
 def test_type_checkers_see_the_names_that_are_there() -> None:
     block = next(node for node in ast.parse(inspect.getsource(parl_lite)).body if isinstance(node, ast.If))
     seen = {alias.asname: found.module for found in block.body if isinstance(found, ast.ImportFrom) for alias in found.names}
+    packages = {name for name, module in seen.items() if module == "parl_lite"}
+    assert packages == {"algorithms", "utils"}
+    seen = {name: module for name, module in seen.items() if name not in packages}
     assert seen.keys() | {"__version__"} == set(parl_lite.__all__)
     assert all(getattr(parl_lite, name or "").__module__ == module for name, module in seen.items())
+
+
+def test_the_packages_with_names_of_parl_are_there_and_load_what_is_used_of_them() -> None:
+    assert {"algorithms", "utils"} <= set(dir(parl_lite))
+    assert loaded_by("import parl_lite as parl\nparl.utils.logger.set_level('INFO')", ["parl_lite.utils", *HEAVY]) == {
+        "parl_lite.utils"
+    }
+    assert loaded_by("import parl_lite as parl\nparl.algorithms.DQN", ["torch"]) == {"torch"}
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:

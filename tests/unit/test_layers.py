@@ -22,14 +22,14 @@ LAYERS = (
     | {"stacking", "pickling", "plain_pickle", "payload"}
     | {"project_patterns", "project_files", "project_archive", "project"},
     {"client_state", "pool_state", "loop"},
-    {"futures", "callbacks", "calls", "wishes", "embedded", "client"},
+    {"futures", "callbacks", "lending", "calls", "wishes", "embedded", "client"},
     {"class_code", "links", "proxy", "creation", "remote", "pool_members", "pool_crew", "pool"},
 )
 """Modules of parl_lite/, the lowest first. A module imports of its own and of lower layers, not in circles."""
 LEARNING = {"model", "algorithm", "agent", "checkpoint", "snapshot"}
 """Modules of parl_lite/ that stand apart: they know torch, each other and the lowest layer; no other knows them."""
 BESIDE = ("utils", "algorithms")
-"""Sub-packages of parl_lite/ beside LEARNING, the lower first, with PARL's names: they know LEARNING and the lowest layer, too."""
+"""Sub-packages of parl_lite/ beside LEARNING with PARL's names, the lower first: they know LEARNING and the lowest layer, too."""
 PURE = {"errors", "settings", "messages", "machine", "frames", "batching"}
 """What of parl_lite/ a protocol machine may know."""
 PURE_CLUSTER = {"records", "report", "slots", "free_slots", "wish_queue", "timetable"}

@@ -41,3 +41,10 @@ def test_every_direct_requirement_is_pinned_within_its_bounds() -> None:
 
 def test_the_makefile_installs_the_pinned_torch() -> None:
     assert f'install -c constraints.txt "torch=={pins()["torch"]}"' in (ROOT / "Makefile").read_text()
+
+
+def test_every_package_of_parl_lite_is_installed() -> None:
+    inner = [path.parent for path in (ROOT / "parl_lite").glob("*/__init__.py") if not path.parent.is_symlink()]
+    assert {path.name for path in inner} == {"algorithms", "utils"}
+    text = (ROOT / "setup.py").read_text()
+    assert [path.name for path in inner if f'"parl_lite.{path.name}"' not in text] == []
