@@ -32,15 +32,13 @@ class _Summary:
             global_step: where it is drawn; None counts the points of this tag from 0.
         """
         self._open().add_scalar(tag, float(value), self._step(tag, global_step))
-        self.flush()
 
     def add_histogram(self, tag: str, values: Any, global_step: int | None = None) -> None:
         """Write the distribution of an array or tensor; `global_step` as in `add_scalar`."""
         self._open().add_histogram(tag, values, self._step(tag, global_step))
-        self.flush()
 
     def flush(self) -> None:
-        """Make sure that all is in the file."""
+        """Write what tensorboardX's thread has by now; it does so every second by itself, and `close` waits for all."""
         if self._writer is not None:
             self._writer.flush()
 
@@ -67,7 +65,7 @@ class _Summary:
                 raise ImportError("summary needs tensorboardX: pip install 'parl_lite[tensorboard]'") from error
             self.close()
             self._folder = folder
-            self._writer = SummaryWriter(logdir=str(self._own_folder(Path(folder))))
+            self._writer = SummaryWriter(logdir=str(self._own_folder(Path(folder))), flush_secs=1)
         return self._writer
 
     def _own_folder(self, folder: Path) -> Path:
