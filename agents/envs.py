@@ -1,28 +1,31 @@
-"""Makes vector environments, and says how they start their next episodes. Knows gymnasium only."""
+"""Makes vector environments, and says how they start their next episodes. Knows gymnasium only.
+
+What a vector environment may say in the `info` of a step, beside what gymnasium defines, and collectors heed:
+
+    raw_reward         (B,)        the reward as the game gave it, where `reward` is clipped or scaled to learn from
+    life_lost          (B,) bool   to learn from, the step is a termination, though the game goes on
+    discounted_return  (B,)        discounted sum of the rewards since the episode began, for `normalize.ReturnScaler`
+"""
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import gymnasium
-import numpy as np
-from gymnasium.spaces import Box, Discrete
-from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
+from gymnasium.wrappers import TimeLimit
 
 from parl_lite.errors import ParlError
 
+from .spaces import Spaces, spaces_from
+
 EnvSource = str | Callable[[], gymnasium.Env[Any, Any]]
 
-
-class Spaces(NamedTuple):
-    """What a network needs to know of an environment with array observations and discrete actions."""
-
-    obs_shape: tuple[int, ...]
-    obs_dtype: np.dtype[Any]
-    n_actions: int
-    first_action: int
+EXTRAS = {"Box2D": "box2d", "mujoco": "mujoco", "ale_py": "atari", "moviepy": "video"}
+"""The extra of parl_lite that brings a package which an environment may miss."""
 
 
 class LocatedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
@@ -48,29 +51,37 @@ class LocatedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
         return ParlError(f"{self._located_name} raised {type(error).__name__} in {method}: {error}")
 
 
-def make_envs(env: EnvSource, n_envs: int, autoreset_mode: AutoresetMode = AutoresetMode.NEXT_STEP) -> VectorEnv:
-    """Return `n_envs` copies of an environment that step together in this process.
+def make_envs(
+    env: EnvSource,
+    n_envs: int,
+    autoreset_mode: AutoresetMode = AutoresetMode.NEXT_STEP,
+    *,
+    parallel: bool = False,
+    max_episode_steps: int = 0,
+) -> VectorEnv:
+    """Return `n_envs` copies of an environment that step together.
 
     Args:
-        env: a gymnasium id, such as "CartPole-v1" or "my_module:MyEnv-v0", or a function that returns an environment.
+        env: a gymnasium id, such as "CartPole-v1" or "my_module:MyEnv-v0", a function that returns an environment, or
+            the name of one, "my_module:make_env".
         n_envs: how many, B in the shapes of rollouts.
         autoreset_mode: how an environment starts its next episode.
+        parallel: in processes of their own, which pays where one step takes more than about a millisecond; without,
+            one after the other in this process.
+        max_episode_steps: steps after which an episode is truncated; 0 leaves that to the environment.
 
     Raises:
         ParlError: an environment could not be made; it names which, and the cause.
     """
-    makers = [partial(_make_env, env, index) for index in range(n_envs)]
+    makers = [partial(_make_env, env, index, max_episode_steps) for index in range(n_envs)]
+    if parallel:  # not by fork: this process may have threads that hold locks
+        return AsyncVectorEnv(makers, copy=False, autoreset_mode=autoreset_mode, context="forkserver")
     return SyncVectorEnv(makers, copy=False, autoreset_mode=autoreset_mode)
 
 
 def spaces_of(envs: VectorEnv) -> Spaces:
-    """Return shapes and dtypes; raises ParlError unless observations are arrays (Box) and actions are discrete."""
-    obs, action = envs.single_observation_space, envs.single_action_space
-    if not isinstance(obs, Box):
-        raise ParlError(f"observations must be a Box, these are {obs}: flatten them with a gymnasium wrapper")
-    if not isinstance(action, Discrete):
-        raise ParlError(f"actions must be Discrete, these are {action}: choose an algorithm for them, or a wrapper")
-    return Spaces(obs.shape, obs.dtype, int(action.n), int(action.start))
+    """Return what a network must know of the environments; raises ParlError for spaces that `spaces.py` does not list."""
+    return spaces_from(envs.single_observation_space, envs.single_action_space)
 
 
 def autoreset_mode_of(envs: VectorEnv) -> AutoresetMode:
@@ -86,10 +97,32 @@ def autoreset_mode_of(envs: VectorEnv) -> AutoresetMode:
         raise ParlError(f"metadata['autoreset_mode'] of {envs} is {mode!r}: set it to one of {known}") from None
 
 
-def _make_env(env: EnvSource, index: int) -> gymnasium.Env[Any, Any]:
+def _make_env(env: EnvSource, index: int, max_episode_steps: int) -> gymnasium.Env[Any, Any]:
     name = f"environment {index} ({env if isinstance(env, str) else getattr(env, '__name__', env)})"
     try:
-        made = gymnasium.make(env, disable_env_checker=True) if isinstance(env, str) else env()
+        made = _made(env, max_episode_steps)
     except Exception as error:
-        raise ParlError(f"{name} could not be made: {type(error).__name__}: {error}") from error
+        raise ParlError(f"{name} could not be made: {_reason(error)}") from error
     return LocatedEnv(made, name)
+
+
+def _made(env: EnvSource, max_episode_steps: int) -> gymnasium.Env[Any, Any]:
+    maker = _named_function(env) if isinstance(env, str) else env
+    if maker is None:
+        return gymnasium.make(str(env), disable_env_checker=True, max_episode_steps=max_episode_steps or None)
+    return TimeLimit(maker(), max_episode_steps) if max_episode_steps else maker()
+
+
+def _named_function(env: str) -> Callable[[], gymnasium.Env[Any, Any]] | None:
+    """Return the function that "module:function" names; None where it is a gymnasium id."""
+    module, _, name = env.partition(":")
+    function = getattr(importlib.import_module(module), name, None) if name else None
+    return function if callable(function) else None
+
+
+def _reason(error: Exception) -> str:
+    """Return the error in words, with what to install where something is missing."""
+    missing = next((package for package in EXTRAS if package.lower() in str(error).lower()), None)
+    if missing and isinstance(error, gymnasium.error.DependencyNotInstalled | ImportError):
+        return f"{missing} is not installed: pip install 'parl_lite[{EXTRAS[missing]}]'"
+    return f"{type(error).__name__}: {error}"

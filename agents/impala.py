@@ -10,38 +10,24 @@ from torch import Tensor, nn
 
 from parl_lite.algorithm import Algorithm
 
-from .distributions import Categorical
-from .returns import Rows, VTrace, next_values, vtrace
+from .distributions import distribution_of
+from .models import actor_critic
+from .normalize import ReturnScaler, update_statistics
+from .registry import Entry
+from .returns import Rows, vtrace
+from .settings import TrajectorySettings
+from .unrolling import evaluate
+from .wirings.trajectories import Trajectories
 
 
-@dataclass(frozen=True)
-class ImpalaSettings:
-    """Settings of a run; the defaults solve CartPole-v1."""
+@dataclass(frozen=True, kw_only=True)
+class ImpalaSettings(TrajectorySettings):
+    """IMPALA."""
 
-    env: str = "CartPole-v1"
-    """Gymnasium id of the environment."""
-    seed: int = 1
-    """Seed of the run; every actor and environment draws from a stream of its own, derived from it."""
-    total_steps: int = 500_000
-    """Environment steps after which the run ends and the schedules reach zero."""
-    n_actors: int = 2
-    """Actor processes."""
-    envs_per_actor: int = 16
-    """Environments that an actor steps together."""
-    unroll_length: int = 32
-    """Steps of each environment in one rollout."""
-    rollouts_per_batch: int = 0
-    """Rollouts that one update learns from; 0: as many as there are actors, so that more actors add no policy lag."""
-    calls_in_flight: int = 2
-    """Rollouts asked of an actor at a time: 2 keep it busy, 1 keeps its weights fresher."""
-    hidden_size: int = 64
-    """Width of the two hidden layers of policy and value."""
     learning_rate: float = 2e-3
     """Learning rate of the policy, for Adam and the mean loss; falls linearly to zero at total_steps."""
     value_learning_rate: float = 5e-3
     """Learning rate of the value, likewise; not used by models in which both share layers."""
-    gamma: float = 0.99
-    """Discount of a reward one step later."""
     lambda_: float = 0.95
     """Weight of longer traces in V-trace: 1 is the paper's, less has less variance."""
     rho_bar: float = 1.0
@@ -54,8 +40,6 @@ class ImpalaSettings:
     """Weight of half the squared error of the value."""
     max_grad_norm: float = 0.5
     """The gradients of policy and value are each scaled down to this norm, if longer."""
-    reward_scale: float = 0.1
-    """Rewards are multiplied by it to learn from; logged returns are raw."""
 
 
 class IMPALA(Algorithm):
@@ -70,25 +54,28 @@ class IMPALA(Algorithm):
     beta1 = 0, as in SEED RL: gradients that come late and momentum would add up to oscillation.
 
     Args:
-        model: has `policy(obs)` -> logits (..., A) and `value(obs)` -> (...). Where it has `get_actor_params()` and
-            `get_critic_params()`, too, the two learn at rates of their own.
+        model: has `policy(obs)` and `value(obs)`, or `unroll` (see `unrolling.py`), and for other than discrete actions
+            a `distribution`. Where it has `get_actor_params()` and `get_critic_params()`, too, the two learn at rates of
+            their own.
         settings: only those about learning are read.
     """
 
     def __init__(self, model: Any, settings: ImpalaSettings) -> None:
         super().__init__(model)
         self.settings = settings
+        self.distribution = distribution_of(model)
+        self.scale_reward = ReturnScaler()
         self.optimizer = torch.optim.Adam(_parameter_groups(model, settings), betas=(0.0, 0.999), eps=1e-5)
         self.env_steps = 0
         self.n_updates = 0
 
     def predict(self, obs: Tensor) -> Tensor:
-        """Return the likeliest actions (B,) int64."""
-        return Categorical(self.model.policy(obs)).mode()
+        """Return the likeliest actions (B, ...)."""
+        return self.distribution(self.model.policy(obs)).mode()
 
     def sample(self, obs: Tensor) -> Tensor:
-        """Return actions (B,) int64 drawn from the policy."""
-        return Categorical(self.model.policy(obs)).sample()
+        """Return actions (B, ...) drawn from the policy."""
+        return self.distribution(self.model.policy(obs)).sample()
 
     def learn(self, batch: dict[str, Tensor]) -> dict[str, float]:
         """Make one update from a rollout, columns (T, B, ...) as in `collector.py`; return losses and measures."""
@@ -96,24 +83,26 @@ class IMPALA(Algorithm):
         remaining = max(0.0, 1.0 - self.env_steps / settings.total_steps)
 
         # What the learner makes of the actors' steps
-        pi = Categorical(self.model.policy(batch["obs"][:-1]))  # (T, B, A)
-        mu = Categorical(batch["behaviour_logits"])  # (T, B, A)
-        value = self.model.value(batch["obs"])  # (T + 1, B)
+        params, value, next_value = evaluate(self.model, batch)  # (T, B, P), (T, B), (T, B)
+        pi, mu = self.distribution(params), self.distribution(batch["behaviour_logits"])
         log_prob = pi.log_prob(batch["action"])  # (T, B)
-        log_ratio = log_prob.detach() - mu.log_prob(batch["action"])  # (T, B)
+        log_ratio = log_prob.detach() - batch["behaviour_log_prob"]  # (T, B)
 
         # Targets and advantages
-        target, advantage = self._vtrace(batch, value.detach(), log_ratio)
+        rows = Rows(self.scale_reward(batch), batch["terminated"], batch["truncated"], valid)
+        bounds = (settings.gamma, settings.lambda_, settings.rho_bar, settings.c_bar)
+        target, advantage = vtrace(rows, value.detach(), next_value, log_ratio, *bounds)
         adv = _normalized(advantage[valid])  # (number of valid steps,)
 
         # Losses
         policy_loss = -(adv * log_prob[valid]).mean()
-        value_loss = 0.5 * (target - value[:-1])[valid].square().mean()
+        value_loss = 0.5 * (target - value)[valid].square().mean()
         entropy = pi.entropy()[valid].mean()
         loss = policy_loss + settings.value_cost * value_loss - settings.entropy_cost * remaining * entropy
 
         # One step of Adam at the rates of the schedule
         grad_norm = self._step(loss, remaining)
+        update_statistics(self.model, batch)
         self.env_steps += adv.numel()
         self.n_updates += 1
         return {
@@ -123,17 +112,6 @@ class IMPALA(Algorithm):
             "kl": mu.kl(pi)[valid].mean().item(),
             "grad_norm": grad_norm,
         }
-
-    def _vtrace(self, batch: dict[str, Tensor], value: Tensor, log_ratio: Tensor) -> VTrace:
-        settings = self.settings
-        reward = batch["reward"] * settings.reward_scale
-        rows = Rows(reward, batch["terminated"], batch["truncated"], batch["valid"])
-        following = next_values(value)
-        if "final_obs" in batch:
-            with torch.no_grad():
-                following = next_values(value, self.model.value(batch["final_obs"]), batch["final_row"])
-        bounds = (settings.lambda_, settings.rho_bar, settings.c_bar)
-        return vtrace(rows, value[:-1], following, log_ratio, settings.gamma, *bounds)
 
     def _step(self, loss: Tensor, remaining: float) -> float:
         """Make a step against the loss; return the norm of the first group's gradient before clipping."""
@@ -161,3 +139,13 @@ def _normalized(advantage: Tensor) -> Tensor:
     """Return advantages with mean 0 and standard deviation 1; a single one becomes 0."""
     centred = advantage - advantage.mean()
     return centred / (centred.square().mean().sqrt() + 1e-8)
+
+
+ENTRY = Entry(
+    name="impala",
+    settings=ImpalaSettings,
+    algorithm=IMPALA,
+    wiring=Trajectories,
+    make_model=actor_critic,
+    tuned={"CartPole-v1": {"reward_scale": 0.1}},
+)

@@ -14,24 +14,46 @@ from gymnasium.vector import VectorEnv
 from parl_lite.errors import ParlError
 from parl_lite.model import Model
 
-from .collector import Array, Collector, Columns
-from .distributions import sample_categorical
-from .envs import Spaces, spaces_of
+from .collector import Collector, Columns, Policy
+from .distributions import distribution_of
+from .envs import spaces_of
 from .seeds import env_seeds, seed_globally, sequence_of, torch_generator
+from .spaces import Spaces
+from .trees import Array, Tree, map_tree
+from .unrolling import initial_state, policy_step
 
 
-class SamplingPolicy:
-    """Draws discrete actions from `model.policy(obs)`, logits (B, A)."""
+class SamplingPolicy(Policy):
+    """Draws actions from a model's distribution, and carries its recurrent state from step to step.
 
-    def __init__(self, model: Any, generator: torch.Generator) -> None:
+    Args:
+        model: has `policy(obs)`, or is recurrent and has `unroll` and `initial_state` (`unrolling.py`).
+        generator: the random stream of the actions.
+        n_envs: B.
+    """
+
+    def __init__(self, model: Any, generator: torch.Generator, n_envs: int) -> None:
         self.model = model
         self.generator = generator
+        self.distribution = distribution_of(model)
+        self.squashes = getattr(self.distribution, "squashes", False)
+        self._state = initial_state(model, n_envs)
 
-    def __call__(self, obs: Array) -> tuple[Array, Array]:
-        """Return actions (B,) int64 and logits (B, A) float32 for observations (B, *obs_shape)."""
+    def __call__(self, obs: Tree, first: Array) -> tuple[Array, Array]:
+        """Return actions (B, ...) and parameters (B, P) float32 for observations (B, *shape)."""
         with torch.inference_mode():
-            logits = self.model.policy(torch.from_numpy(obs))
-            return sample_categorical(logits, self.generator).numpy(), logits.numpy()
+            inputs = map_tree(torch.from_numpy, obs)
+            params, self._state = policy_step(self.model, inputs, torch.from_numpy(first), self._state)
+            return self.distribution(params).sample(self.generator).numpy(), params.numpy()
+
+    def log_prob(self, params: Array, action: Array) -> Array:
+        """Return log probabilities (T, B) float32 of actions (T, B, ...)."""
+        with torch.inference_mode():
+            return self.distribution(torch.from_numpy(params)).log_prob(torch.from_numpy(action)).numpy()
+
+    def state(self) -> Tree:
+        """Return a copy of the recurrent state (B, ...); () where there is none."""
+        return map_tree(lambda leaf: leaf.numpy().copy(), self._state)
 
 
 class RolloutWorker:
@@ -61,8 +83,9 @@ class RolloutWorker:
         self.envs = make_envs()
         self.model = make_model(spaces_of(self.envs))
         self.version: int | None = None
-        policy = SamplingPolicy(self.model, torch_generator(action_stream))
-        self.collector = Collector(self.envs, policy, unroll_length, env_seeds(env_stream, self.envs.num_envs))
+        n_envs = self.envs.num_envs
+        policy = SamplingPolicy(self.model, torch_generator(action_stream), n_envs)
+        self.collector = Collector(self.envs, policy, unroll_length, env_seeds(env_stream, n_envs))
 
     def set_weights(self, version: int, weights: Mapping[str, Any]) -> None:
         """Act with these weights from now on, unless newer ones came before."""

@@ -33,6 +33,22 @@ class Counter(gymnasium.Env):
         return np.array([self.count], dtype=np.float32)
 
 
+class Alternating:
+    """A policy: action 0 after even counts, 1 after odd ones, with the count and its negative as parameters."""
+
+    squashes = False
+
+    def __call__(self, obs, first):
+        action = obs[:, 0].astype(np.int64) % 2
+        return action, np.stack([obs[:, 0], -obs[:, 0]], axis=1)
+
+    def log_prob(self, params, action):
+        return -action.astype(np.float32)
+
+    def state(self):
+        return ()
+
+
 class Corridor(gymnasium.Env):
     """Walk right from 0 to 4 within 20 steps: reward 1 at the end, -0.1 for every step."""
 

@@ -10,28 +10,24 @@ import numpy as np
 import pytest
 import torch
 from gymnasium.vector import AutoresetMode
-from learning_envs import Counter, Faulty
+from learning_envs import Alternating, Counter, Faulty
 
 from parl_lite.agents.collector import Collector, concatenate
 from parl_lite.agents.envs import make_envs
-from parl_lite.agents.networks import ActorCritic, actor_critic
+from parl_lite.agents.models import NetworkSettings, actor_critic
 from parl_lite.agents.rollout_worker import RolloutWorker, SamplingPolicy
 from parl_lite.agents.seeds import env_seeds, sequence_of, torch_generator
+from parl_lite.agents.spaces import DiscreteActions, ObsSpec, Spaces
 from parl_lite.errors import ParlError
 
 MODES = list(AutoresetMode)
+NETWORK = NetworkSettings(hidden_size=8)
 
 
 def counters(mode: AutoresetMode, ends: str = "terminated", first_action: int = 0):
     """Two environments whose episodes take 3 and 4 steps."""
     lengths = itertools.cycle([3, 4])
     return make_envs(lambda: Counter(next(lengths), ends, first_action), 2, mode)
-
-
-def alternating(obs):
-    """Choose action 0 after even counts, 1 after odd ones."""
-    action = obs[:, 0].astype(np.int64) % 2
-    return action, np.stack([obs[:, 0], -obs[:, 0]], axis=1)
 
 
 def transitions(columns, b: int) -> list[tuple[float, float, str]]:
@@ -54,7 +50,7 @@ def transitions(columns, b: int) -> list[tuple[float, float, str]]:
 @pytest.mark.parametrize("ends", ["terminated", "truncated"])
 @pytest.mark.parametrize("mode", MODES)
 def test_every_valid_row_is_a_step_within_one_episode(mode, ends):
-    columns = Collector(counters(mode, ends), alternating, 12).collect()
+    columns = Collector(counters(mode, ends), Alternating(), 12).collect()
     episodes = [[(0, 1, ""), (1, 2, ""), (2, 3, ends)], [(0, 1, ""), (1, 2, ""), (2, 3, ""), (3, 4, ends)]]
     n_rows = (9, 10) if mode == AutoresetMode.NEXT_STEP else (12, 12)
     for b in range(2):
@@ -63,18 +59,19 @@ def test_every_valid_row_is_a_step_within_one_episode(mode, ends):
 
 @pytest.mark.parametrize("mode", MODES)
 def test_rollouts_go_on_where_the_last_ended(mode):
-    long = Collector(counters(mode), alternating, 12).collect()
-    collector = Collector(counters(mode), alternating, 4)
+    long = Collector(counters(mode), Alternating(), 12).collect()
+    collector = Collector(counters(mode), Alternating(), 4)
     short = [collector.collect() for _ in range(3)]
     for name in ("action", "reward", "terminated", "valid", "behaviour_logits", "episode_return", "episode_length"):
         np.testing.assert_array_equal(np.concatenate([columns[name] for columns in short]), long[name])
-    np.testing.assert_array_equal(np.concatenate([columns["obs"][:-1] for columns in short]), long["obs"][:-1])
+    for name in ("obs", "first"):
+        np.testing.assert_array_equal(np.concatenate([columns[name][:-1] for columns in short]), long[name][:-1])
     np.testing.assert_array_equal(short[0]["obs"][-1], short[1]["obs"][0])
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_returns_and_lengths_of_episodes_are_raw_and_count_no_pseudo_steps(mode):
-    columns = Collector(counters(mode), alternating, 12).collect()
+    columns = Collector(counters(mode), Alternating(), 12).collect()
     for b, length in enumerate([3, 4]):
         ended = ~np.isnan(columns["episode_return"][:, b])
         np.testing.assert_array_equal(ended, columns["terminated"][:, b])
@@ -84,7 +81,7 @@ def test_returns_and_lengths_of_episodes_are_raw_and_count_no_pseudo_steps(mode)
 
 
 def test_pseudo_rows_are_those_after_an_end_and_hold_no_reward():
-    columns = Collector(counters(AutoresetMode.NEXT_STEP), alternating, 12).collect()
+    columns = Collector(counters(AutoresetMode.NEXT_STEP), Alternating(), 12).collect()
     np.testing.assert_array_equal(~columns["valid"][1:], columns["terminated"][:-1])
     np.testing.assert_array_equal(columns["reward"], columns["valid"].astype(np.float32))
 
@@ -98,21 +95,23 @@ def test_a_reward_that_an_environment_gives_for_a_pseudo_step_is_dropped():
         return obs, np.where(reward == 0, 100.0, reward), *rest
 
     envs.step = generous
-    columns = Collector(envs, alternating, 12).collect()
+    columns = Collector(envs, Alternating(), 12).collect()
     np.testing.assert_array_equal(columns["reward"], columns["valid"].astype(np.float32))
     assert np.nanmax(columns["episode_return"]) == 4
 
 
 def test_columns_have_the_documented_shapes_and_dtypes():
-    columns = Collector(counters(AutoresetMode.SAME_STEP), alternating, 12).collect(version=7)
+    columns = Collector(counters(AutoresetMode.SAME_STEP), Alternating(), 12).collect(version=7)
     assert {name: (array.dtype.name, array.shape) for name, array in columns.items()} == {
         "obs": ("float32", (13, 2, 1)),
+        "first": ("bool", (13, 2)),
         "action": ("int64", (12, 2)),
         "reward": ("float32", (12, 2)),
         "terminated": ("bool", (12, 2)),
         "truncated": ("bool", (12, 2)),
         "valid": ("bool", (12, 2)),
         "behaviour_logits": ("float32", (12, 2, 2)),
+        "behaviour_log_prob": ("float32", (12, 2)),
         "episode_return": ("float64", (12, 2)),
         "episode_length": ("int32", (12, 2)),
         "version": ("int64", ()),
@@ -123,20 +122,29 @@ def test_columns_have_the_documented_shapes_and_dtypes():
 
 
 def test_actions_and_logits_are_those_of_the_policy_for_the_observation_of_the_row():
-    columns = Collector(counters(AutoresetMode.NEXT_STEP), alternating, 12).collect()
+    columns = Collector(counters(AutoresetMode.NEXT_STEP), Alternating(), 12).collect()
     np.testing.assert_array_equal(columns["action"], columns["obs"][:-1, :, 0] % 2)
     np.testing.assert_array_equal(columns["behaviour_logits"][:, :, 0], columns["obs"][:-1, :, 0])
+    np.testing.assert_array_equal(columns["behaviour_log_prob"], -columns["action"])
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_first_marks_the_rows_in_which_an_episode_begins(mode):
+    columns = Collector(counters(mode), Alternating(), 12).collect()
+    begins = columns["obs"][:, :, 0] == 0
+    np.testing.assert_array_equal(columns["first"], begins)
+    assert begins.sum() >= 6
 
 
 def test_an_action_space_that_starts_elsewhere_gets_its_own_numbers():
     envs = counters(AutoresetMode.SAME_STEP, first_action=5)
-    columns = Collector(envs, alternating, 3).collect()
+    columns = Collector(envs, Alternating(), 3).collect()
     assert columns["action"][:, 0].tolist() == [0, 1, 0]
     assert envs.envs[0].unwrapped.actions == [5, 6, 5]
 
 
 def test_rollouts_that_were_returned_are_not_written_again():
-    collector = Collector(counters(AutoresetMode.NEXT_STEP), alternating, 4)
+    collector = Collector(counters(AutoresetMode.NEXT_STEP), Alternating(), 4)
     first = collector.collect()
     before = {name: array.copy() for name, array in first.items()}
     collector.collect()
@@ -146,7 +154,7 @@ def test_rollouts_that_were_returned_are_not_written_again():
 
 @pytest.mark.parametrize("mode", MODES)
 def test_concatenated_rollouts_lie_side_by_side(mode):
-    collector = Collector(counters(mode), alternating, 5)
+    collector = Collector(counters(mode), Alternating(), 5)
     rollouts = [collector.collect(version) for version in (3, 4)]
     batch = concatenate(rollouts)
     assert batch["version"].tolist() == [3, 4]
@@ -159,7 +167,7 @@ def test_an_environment_that_fails_is_named():
     index = itertools.count()
     envs = make_envs(lambda: Faulty("step" if next(index) == 1 else ""), 2)
     with pytest.raises(ParlError, match="environment 1"):
-        Collector(envs, alternating, 5).collect()
+        Collector(envs, Alternating(), 5).collect()
 
 
 # Streams
@@ -178,11 +186,13 @@ def test_streams_differ_between_ranks_and_environments_and_repeat_from_run_to_ru
 
 
 def test_actions_follow_the_probabilities_of_the_policy():
-    model = ActorCritic((1,), 3)
+    spaces = Spaces(ObsSpec((1,), np.dtype(np.float32)), DiscreteActions(3))
+    model = actor_critic(NetworkSettings(), spaces)
     with torch.no_grad():
         model.actor[-1].bias.copy_(torch.tensor([0.5, 0.3, 0.2]).log())
         model.actor[-1].weight.zero_()
-    actions, logits = SamplingPolicy(model, torch.Generator().manual_seed(0))(np.zeros((20_000, 1), np.float32))
+    policy = SamplingPolicy(model, torch.Generator().manual_seed(0), 20_000)
+    actions, logits = policy(np.zeros((20_000, 1), np.float32), np.zeros(20_000, bool))
     np.testing.assert_allclose(np.bincount(actions) / 20_000, [0.5, 0.3, 0.2], atol=0.01)
     assert (actions.dtype, logits.dtype, logits.shape) == (np.int64, np.float32, (20_000, 3))
 
@@ -191,11 +201,13 @@ def test_actions_follow_the_probabilities_of_the_policy():
 
 
 def new_worker(rank: int = 0) -> RolloutWorker:
-    return RolloutWorker(partial(make_envs, "CartPole-v1", 2), partial(actor_critic, 8), unroll_length=50, seed=1, rank=rank)
+    return RolloutWorker(
+        partial(make_envs, "CartPole-v1", 2), partial(actor_critic, NETWORK), unroll_length=50, seed=1, rank=rank
+    )
 
 
 def test_a_worker_repeats_itself_and_no_other_rank(preserved_randomness):
-    weights = actor_critic(8, new_worker().collector.spaces).get_weights()
+    weights = actor_critic(NETWORK, new_worker().collector.spaces).get_weights()
     rollouts = []
     for rank in (0, 0, 1):
         worker = new_worker(rank)
@@ -216,7 +228,7 @@ def test_a_worker_seeds_the_streams_that_environments_may_draw_from(preserved_ra
 
 def test_a_worker_acts_with_the_newest_weights_it_was_given_in_any_order(preserved_randomness):
     worker = new_worker()
-    older, newer = (actor_critic(8, worker.collector.spaces).get_weights() for _ in range(2))
+    older, newer = (actor_critic(NETWORK, worker.collector.spaces).get_weights() for _ in range(2))
     worker.set_weights(7, newer)
     worker.set_weights(6, older)
     assert worker.sample()["version"] == 7

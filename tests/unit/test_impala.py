@@ -16,9 +16,12 @@ from parl_lite.agents.collector import concatenate
 from parl_lite.agents.distributions import Categorical
 from parl_lite.agents.envs import make_envs
 from parl_lite.agents.impala import IMPALA, ImpalaSettings
-from parl_lite.agents.networks import ActorCritic, actor_critic
+from parl_lite.agents.models import NetworkSettings, actor_critic
 from parl_lite.agents.rollout_worker import RolloutWorker
+from parl_lite.agents.spaces import DiscreteActions, ObsSpec, Spaces
 from parl_lite.model import Model
+
+SPACES = Spaces(ObsSpec((1,), np.dtype(np.float32)), DiscreteActions(2))
 
 
 class Table(Model):
@@ -51,7 +54,9 @@ def rollout(steps: int, n_envs: int, **columns) -> dict[str, np.ndarray]:
         "terminated": np.zeros(shape, dtype=bool),
         "truncated": np.zeros(shape, dtype=bool),
         "valid": np.ones(shape, dtype=bool),
+        "first": np.zeros((steps + 1, n_envs), dtype=bool),
         "behaviour_logits": np.zeros((*shape, 2), dtype=np.float32),
+        "behaviour_log_prob": np.full(shape, math.log(0.5), dtype=np.float32),
         **columns,
     }
 
@@ -64,11 +69,11 @@ def test_one_update_by_hand():
         1,
         3,
         action=np.array([[0, 1, 0]]),
-        reward=np.array([[10, 30, 999]], dtype=np.float32),
+        reward=np.array([[1, 3, 999]], dtype=np.float32),
         terminated=np.array([[True, True, False]]),
         valid=np.array([[True, True, False]]),
     )
-    agent = Agent(IMPALA(Table(), ImpalaSettings(reward_scale=0.1, learning_rate=0.25, value_learning_rate=0.5)))
+    agent = Agent(IMPALA(Table(), ImpalaSettings(learning_rate=0.25, value_learning_rate=0.5)))
     metrics = agent.learn(batch)
     assert metrics == pytest.approx(
         {"policy_loss": 0.0, "value_loss": 2.5, "entropy": math.log(2), "kl": 0.0, "grad_norm": math.sqrt(0.5)}
@@ -80,7 +85,7 @@ def test_one_update_by_hand():
 
 def test_the_direction_of_one_update_leaves_nothing_behind_for_the_next():
     # the second batch has the opposite gradient of V, so that V goes back to where it was: Adam without momentum
-    agent = Agent(IMPALA(Table(), ImpalaSettings(reward_scale=1.0, value_learning_rate=0.5)))
+    agent = Agent(IMPALA(Table(), ImpalaSettings(value_learning_rate=0.5)))
     levels = []
     for reward in (2.0, -1.5):
         ended = np.ones((1, 2), dtype=bool)
@@ -148,7 +153,7 @@ def test_predict_gives_the_likeliest_action_and_sample_draws():
 def test_twenty_updates_saved_and_restored_and_twenty_more_equal_forty(tmp_path):
     def new_agent(seed: int) -> Agent:
         torch.manual_seed(seed)
-        return Agent(IMPALA(ActorCritic((1,), 2, (8,)), ImpalaSettings(total_steps=3000)))
+        return Agent(IMPALA(actor_critic(NetworkSettings(hidden_size=8), SPACES), ImpalaSettings(total_steps=3000)))
 
     def batches():
         stream = np.random.default_rng(0)
@@ -173,15 +178,15 @@ def test_twenty_updates_saved_and_restored_and_twenty_more_equal_forty(tmp_path)
 
 def test_a_corridor_is_solved_by_rollouts_of_an_older_policy():
     sizes = {"envs_per_actor": 8, "unroll_length": 16, "hidden_size": 16}
-    settings = ImpalaSettings(total_steps=6000, learning_rate=5e-3, reward_scale=1.0, **sizes)
+    settings = ImpalaSettings(total_steps=6000, learning_rate=5e-3, **sizes)
     worker = RolloutWorker(
         partial(make_envs, Corridor, settings.envs_per_actor),
-        partial(actor_critic, settings.hidden_size),
+        partial(actor_critic, settings),
         unroll_length=settings.unroll_length,
         seed=1,
         rank=0,
     )
-    agent = Agent(IMPALA(actor_critic(settings.hidden_size, worker.collector.spaces), settings))
+    agent = Agent(IMPALA(actor_critic(settings, worker.collector.spaces), settings))
     older = weights = agent.get_weights()
     while agent.alg.env_steps < settings.total_steps:
         worker.set_weights(agent.alg.n_updates, older)
