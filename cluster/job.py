@@ -14,6 +14,7 @@ import json
 import os
 import select
 import signal
+import struct
 import sys
 import time
 import traceback
@@ -28,11 +29,14 @@ from parl_lite import frames, hostos, launch, remote_errors
 from parl_lite.batching import batched_methods
 from parl_lite.class_code import know_sources
 from parl_lite.errors import ParlError, SerializationError
+from parl_lite.frames import HEADER
+from parl_lite.lending import LEAST
 from parl_lite.payload import Decoder, Encoder
 from parl_lite.proxy import OWN_NAMES
 from parl_lite.remote import plain_class
 from parl_lite.security import ClusterKey, Gatekeeper
 from parl_lite.settings import Settings
+from parl_lite.shm import Borrower, Place, write
 from parl_lite.sockets import bind_ipc, bind_tcp, data_router, receive_body, send_body
 
 from . import job_batch, randomness, threads
@@ -41,7 +45,6 @@ from .job_state import JobState, Request
 
 _DONTWAIT = int(zmq.DONTWAIT)  # plain numbers: an enum's operators would cost a microsecond each on the hot path
 _SNDMORE = int(zmq.SNDMORE)
-_LARGE_FLAG = bytes([frames.LARGE])
 _LINGER_MS = 500
 _LOOK_INTERVAL = 0.001
 """Looking for cancellations costs as much as a short call, so many short calls share one look."""
@@ -74,6 +77,7 @@ class Job:
         self._peers: dict[bytes, Peer] = {}
         self._look_at = 0.0
         self._fd = int(router.get(zmq.FD))
+        self._borrower = Borrower()
         self._instance: Any = None
         self._actions: dict[int, Callable[[str, Any], Any]] = {
             frames.GET: self._get,
@@ -82,6 +86,7 @@ class Job:
             frames.CREATE: self._create,
             frames.PROJECT: self._project,
             frames.CODE: self._unpack,
+            frames.SHARE: self._share,
         }
 
     def serve(self) -> None:
@@ -133,8 +138,20 @@ class Job:
         router = self._router
         peer = router.recv(flags)
         frame = router.recv()
-        body = receive_body(router) if frame[1:2] == _LARGE_FLAG else None
+        body = self._body(frame) if len(frame) >= HEADER.size and frame[1] else None
         self._state.arrived(peer, frame, body)
+
+    def _body(self, frame: bytes) -> memoryview | None:
+        """Return the payload that is not in the frame; empty if it is lost."""
+        _, flags, n_name, _ = HEADER.unpack_from(frame)
+        if flags & frames.LARGE:
+            return receive_body(self._router)
+        if not flags & frames.SHARED:
+            return None
+        try:
+            return self._borrower.borrow(Place(*frames.PLACE.unpack_from(frame, HEADER.size + n_name)))
+        except (OSError, struct.error):
+            return memoryview(b"")
 
     # --- call, reply ---------------------------------------------------------------------------------------
 
@@ -146,7 +163,7 @@ class Job:
             raise
         except BaseException as error:
             kind, parts = frames.ERROR, peer.encoder.encode_parts(remote_errors.pack(_without_our_frames(error)))
-        head, body = frames.build(kind, request.number, b"", parts)
+        head, body = self._shared_answer(request, kind, parts) or frames.build_answer(kind, request.number, request.name, parts)
         try:
             self._router.send(request.peer, _SNDMORE)
             if body is None:
@@ -159,7 +176,19 @@ class Job:
                 raise
             self._peers.pop(request.peer, None)  # the handle is gone; nobody misses the result
 
+    def _shared_answer(self, request: Request, kind: int, parts: Sequence[frames.Bytes]) -> tuple[bytes, None] | None:
+        """Write a large answer to the place that the caller offered for it; None if it does not go there."""
+        if request.offer is None or not LEAST <= (size := sum(map(len, parts))) <= request.offer[-1]:
+            return None
+        try:
+            write(self._borrower.data(Place(*request.offer)), parts)
+        except OSError:
+            return None
+        return frames.build_shared_answer(kind, request.number, request.name, size), None
+
     def _outcome(self, request: Request, peer: Peer) -> tuple[int, Sequence[frames.Bytes]]:
+        if not request.payload:
+            return frames.UNREADABLE, ()
         value = peer.decoder.decode(request.payload)
         if request.cancelled:
             return frames.CANCELLED, ()
@@ -173,7 +202,7 @@ class Job:
         else:
             result = self._actions[request.kind](request.name, value)
             if isinstance(result, Marker):
-                return result.kind, ()
+                return result.kind, () if result.value is None else peer.encoder.encode_parts(result.value)
         return self._encoded(request, peer, result)
 
     def _encoded(self, request: Request, peer: Peer, result: Any) -> tuple[int, Sequence[frames.Bytes]]:
@@ -204,7 +233,7 @@ class Job:
 
     def _open(self, request: Request) -> job_batch.Call | None:
         """Read a call's arguments; answer it at once if there is nothing to call."""
-        if request.cancelled:
+        if request.cancelled or not request.payload:
             self._answer(request)
             return None
         peer = self._peers.get(request.peer) or self._new_peer(request.peer)
@@ -264,15 +293,20 @@ class Job:
     def _project(self, _: str, value: Any) -> Any:
         return None if self._code.offered(value) else Marker(frames.NEED_CODE)
 
+    def _share(self, _: str, place: Any) -> Any:
+        opens = place is not None and self._borrower.can_open(Place(*place))
+        return Marker(frames.SHARES, (opens, ()))
+
     def _unpack(self, _: str, value: Any) -> None:
         self._code.unpack(value)
 
 
 @dataclass(frozen=True)
 class Marker:
-    """An answer without a value."""
+    """An answer of a kind of its own, mostly without a value."""
 
     kind: int
+    value: Any = None
 
 
 def _raising(error: BaseException) -> Outcome:

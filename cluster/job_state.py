@@ -20,7 +20,10 @@ from dataclasses import dataclass, field
 
 from parl_lite import frames
 from parl_lite.batching import Batching
-from parl_lite.frames import HEADER
+from parl_lite.frames import HEADER, OFFERED, PLACE, SHARED
+
+Place = tuple[bytes, int, int, int, int]
+"""Where shared memory is: the fields of frames.PLACE."""
 
 _BEHIND = -1
 """The place of a request that waits for an earlier one of its handle, or for a full batch."""
@@ -37,6 +40,8 @@ class Request:
     payload: memoryview
     cancelled: bool = False
     refusal: str = ""
+    offer: Place | None = None
+    """Where the answer may be written."""
     arrived_at: float | None = None
     """Known for what `JobState.stamp` has seen."""
 
@@ -80,8 +85,11 @@ class JobState:
         """Take in one message; nonsense is dropped, for no honest peer sends it."""
         if len(frame) < HEADER.size:
             return
-        kind, _, n_name, number = HEADER.unpack_from(frame)
+        kind, flags, n_name, number = HEADER.unpack_from(frame)
         begin = HEADER.size + n_name
+        offer = None
+        if flags & (SHARED | OFFERED):
+            begin, offer = _behind_places(frame, flags, begin)
         if begin > len(frame):
             return
         if kind == frames.CANCEL:
@@ -92,7 +100,7 @@ class JobState:
         except UnicodeDecodeError:
             return
         payload = memoryview(frame)[begin:] if body is None else body
-        self._due.append(Request(peer, kind, number, name, payload))
+        self._due.append(Request(peer, kind, number, name, payload, offer=offer))
 
     def next(self) -> Request:
         """Return what is due, with `refusal` set when it cannot be done in this state."""
@@ -103,7 +111,7 @@ class JobState:
         elif request.kind in (frames.CREATE, frames.PROJECT, frames.CODE):
             if self.made:
                 request.refusal = "the actor was created already"
-        else:
+        elif request.kind != frames.SHARE:
             request.refusal = f"unknown request {request.kind}"
         return request
 
@@ -158,3 +166,13 @@ class JobState:
             if request.peer == peer and request.number == number:
                 request.cancelled = True
                 return
+
+
+def _behind_places(frame: bytes, flags: int, begin: int) -> tuple[int, Place | None]:
+    """Return where the payload begins, behind the places, and the place that is offered."""
+    if flags & SHARED:
+        begin += PLACE.size
+    if not flags & OFFERED or begin + PLACE.size > len(frame):
+        return begin, None
+    offer: Place = PLACE.unpack_from(frame, begin)
+    return begin + PLACE.size, offer

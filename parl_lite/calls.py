@@ -18,16 +18,17 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import zmq
 
-from parl_lite import frames, remote_errors
+from parl_lite import frames, lending, remote_errors
 from parl_lite.callbacks import reader
 from parl_lite.errors import ActorLostError, NotConnectedError, SerializationError
 from parl_lite.frames import HEADER
 from parl_lite.futures import CANCELLED, DONE, FAILED, PENDING, Future, wait_any
+from parl_lite.lending import Lender
 from parl_lite.payload import Decoder, Encoder
 from parl_lite.security import ClusterKey
 from parl_lite.settings import Settings
@@ -86,10 +87,12 @@ class Channel:
         self._explain_loss = explain_loss or self._unexplained
         self._encoder = Encoder()
         self._decoder = Decoder(allow_pickle=trusted)
+        self._lender: Lender | None = None
         self._lock = threading.Lock()  # guards everything below, and the socket; taken by whoever calls or waits
         self._contended = False
         self._pending: dict[int, Future] = {}
         self._last_request = 0
+        self._offers: Mapping[int, object] = {}
         self._listeners: list[Waker] = []
         self._down_since: float | None = None
         self._fd = int(socket.get(zmq.FD))
@@ -102,6 +105,10 @@ class Channel:
     def connect(self, address: str, key: ClusterKey | None) -> None:
         """Connect to the job, once."""
         connect(self._socket, address, key)
+
+    def introduce(self, address: str) -> None:
+        """Offer to share memory: from the job's answer on large values go that way, if it can open ours."""
+        self.request(frames.SHARE, "", lending.proof() if address.startswith("ipc://") else None, "a place")
 
     # --- calling -------------------------------------------------------------------------------------------
 
@@ -129,8 +136,8 @@ class Channel:
             except zmq.Again:
                 self._pending[future._request] = future
                 return future
-            kind, large, _, answered = HEADER.unpack_from(frame) if len(frame) >= HEADER.size else _PROBE
-            if answered == future._request and not large:
+            kind, elsewhere, _, answered = HEADER.unpack_from(frame) if len(frame) >= HEADER.size else _PROBE
+            if answered == future._request and not elsewhere and not self._offers:
                 state, value = self._outcome(kind, memoryview(frame)[HEADER.size :])
                 if state == DONE:
                     return value
@@ -153,7 +160,7 @@ class Channel:
         parts = self._encoder.encode_parts(value, what=what)
         self._last_request = future._request = self._last_request + 1
         try:
-            self._send(*frames.build(kind, future._request, name, parts))
+            self._send(*frames.build(kind, future._request, name, parts, self._lender))
         except BaseException:
             self._encoder.reset()  # the peer has not heard of what it would have learned
             raise
@@ -267,8 +274,10 @@ class Channel:
         """Settle the future that a message answers."""
         if len(frame) < HEADER.size:
             return  # a probe: the job looks whether this handle is still there
-        kind, large, _, request = HEADER.unpack_from(frame)
-        payload = receive_body(self._socket) if large else memoryview(frame)[HEADER.size :]
+        kind, elsewhere, _, request = HEADER.unpack_from(frame)
+        payload = self._payload(frame) if elsewhere or self._offers else memoryview(frame)[HEADER.size :]
+        if payload is None:
+            return
         state, value = self._outcome(kind, payload)
         future = self._pending.pop(request, None)
         if future is not None:
@@ -276,8 +285,22 @@ class Channel:
             if future._callbacks:
                 self._after(future)
 
+    def _payload(self, frame: bytes) -> memoryview | None:
+        """Return the payload of an answer, wherever it is; None if that place was given up."""
+        _, flags, n_name, request = HEADER.unpack_from(frame)
+        begin = HEADER.size + n_name
+        if flags & frames.SHARED:
+            return None if self._lender is None else self._lender.received(request, frames.SIZE.unpack_from(frame, begin)[0])
+        payload = receive_body(self._socket) if flags & frames.LARGE else memoryview(frame)[begin:]
+        if self._lender is not None:
+            self._lender.answered(request, frame[HEADER.size : begin], len(payload))
+        return payload
+
     def _outcome(self, kind: int, payload: memoryview) -> tuple[int, Any]:
         try:
+            if kind == frames.SHARES:
+                self._introduced(*self._decoder.decode(payload))
+                return DONE, None
             if kind == frames.RESULT:
                 return DONE, self._decoder.decode(payload)
             if kind == frames.ERROR:
@@ -288,7 +311,23 @@ class Channel:
             return FAILED, error
         if kind == frames.CANCELLED:
             return CANCELLED, None
+        if kind == frames.UNREADABLE:
+            return FAILED, self._unreadable()
         return DONE, METHOD if kind == frames.METHOD else kind
+
+    def _introduced(self, shares: bool, _: Any) -> None:
+        """Take note of whether the job can open our memory."""
+        if shares:
+            self._lender = lender = Lender()
+            self._offers = lender.offers
+            weakref.finalize(self, lender.close).atexit = False
+
+    def _unreadable(self) -> SerializationError:
+        """Go back to the socket: the job could not open a segment."""
+        self._encoder.reset()
+        if self._lender is not None:
+            self._lender.stop()
+        return SerializationError(f"the arguments did not reach {self.label}, which can open no more files: call again.")
 
     def _after(self, future: Future) -> None:
         callbacks, future._callbacks = future._callbacks, None
@@ -310,6 +349,9 @@ class Channel:
         return self._down_since is not None or self._socket.closed or bool(self._monitor.poll(0))
 
     def _fail_pending(self) -> None:
+        if self._lender is not None:
+            self._lender.close()
+            self._lender, self._offers = None, {}
         pending, self._pending = self._pending, {}
         for future in pending.values():
             future.settle(FAILED, self.loss)

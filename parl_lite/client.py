@@ -134,6 +134,7 @@ class Client:
         dealer = data_dealer(self._context, self.settings)
         channel = Channel(dealer, label, self.settings, trusted=self.trusted, explain_loss=explain)
         channel.connect(address, self.key)
+        channel.introduce(address)
         self._channels[grant.job] = channel
         weakref.finalize(channel, self._loop.post, client_state.Released(grant.job)).atexit = False
         return channel

@@ -97,6 +97,14 @@ def need_descriptors(n: int) -> None:
             os.close(fd)
 
 
+def raise_descriptor_limit(most: int = 65536) -> None:
+    """Let this process and its children open as many files as the system allows it, up to `most`."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = most if hard == resource.RLIM_INFINITY else min(most, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
 def readable(fd: int, timeout: float = 0.0) -> bool:
     """Return whether a descriptor, of any number, is readable within `timeout` seconds."""
     poller = select.poll()
@@ -219,6 +227,17 @@ def own_memory(pid: int) -> int:
         return int(psutil.Process(pid).memory_full_info().uss)
     except (OSError, psutil.Error):
         return 0  # it ended meanwhile
+
+
+def available_memory() -> int:
+    """Return how many bytes this process and others could still use: of the machine, and of the control group."""
+    available = int(psutil.virtual_memory().available)
+    try:
+        most = Path("/sys/fs/cgroup/memory.max").read_text().strip()
+        used = Path("/sys/fs/cgroup/memory.current").read_text()
+    except OSError:
+        return available
+    return available if most == "max" else min(available, max(0, int(most) - int(used)))
 
 
 def session_members(session: int) -> Iterator[int]:

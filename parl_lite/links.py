@@ -121,6 +121,7 @@ def _connected(address: Address) -> Channel:
     dealer = sockets.data_dealer(_context(), settings)
     channel = Channel(dealer, address.label, settings, trusted=here is None or here.trusted)
     channel.connect(nearest, key)
+    channel.introduce(nearest)
     return channel
 
 

@@ -14,7 +14,7 @@ from functools import cache
 
 import pyarrow as pa
 
-PROTOCOL = 1
+PROTOCOL = 2
 """Raised whenever two versions of this file cannot talk to each other."""
 
 

@@ -43,6 +43,8 @@ class Settings:
     """So many of a job's last bytes of output go into an ActorLostError."""
     log_file_size: int = 64 * 1024 * 1024
     """A job's log file larger than this starts anew; one older part is kept."""
+    shared_memory: int = 1024 * 1024 * 1024
+    """A process lends at most so much memory to the actors it calls on its own machine; more data goes through sockets."""
     max_control_message: int = 8 * 1024 * 1024
     """A control message larger than this is refused before it is parsed."""
     max_project_size: int = 64 * 1024 * 1024
