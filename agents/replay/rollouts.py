@@ -1,0 +1,134 @@
+"""Reads a rollout for a buffer, and says what is wrong with one. Knows the columns of `collector.py`, and no buffer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from parl_lite.columns import join_path
+from parl_lite.errors import ParlError
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Steps:
+    """A rollout of T steps of B environments, checked."""
+
+    obs: dict[str, Array]
+    """(T + 1, B, *shape) by path: "obs", or "obs/image", ... """
+    final_obs: dict[str, Array]
+    """(K, *shape) by the same paths"""
+    final_at: tuple[Array, Array]
+    """(t (K,), b (K,)): the steps after which final_obs came, in their order"""
+    columns: dict[str, Array]
+    """(T, B, ...) by name: action, reward float32, terminated, truncated, step (bool: it is one), and those asked for"""
+    first: Array
+    """(T + 1, B) bool: the row begins an episode"""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """T and B."""
+        n_steps, n_envs = self.columns["reward"].shape
+        return n_steps, n_envs
+
+
+def read_rollout(rollout: Mapping[str, Any], extra: Sequence[str] = ()) -> Steps:
+    """Return the parts of a rollout that a buffer keeps.
+
+    Args:
+        rollout: as `collector.py` describes it; `valid` and `first` may be missing.
+        extra: names of further columns (T, B, ...) to keep.
+
+    Raises:
+        ParlError: a column is missing, has a wrong shape or dtype, or holds NaN.
+    """
+    reward = np.asarray(_column(rollout, "reward"))
+    if reward.ndim != 2 or not reward.size:
+        raise ParlError(f"column 'reward' has shape {reward.shape}: a rollout has at least one step, (T, B)")
+    lead = reward.shape
+    columns = {"action": np.asarray(_column(rollout, "action")), "reward": reward.astype(np.float32, copy=False)}
+    columns |= {name: _flags(_column(rollout, name), name) for name in ("terminated", "truncated")}
+    columns["step"] = _flags(rollout["valid"], "valid") if "valid" in rollout else np.ones(lead, dtype=bool)
+    columns |= {name: np.asarray(_column(rollout, name)) for name in extra}
+    obs = dict(flatten("obs", _column(rollout, "obs")))
+    for name, column in {**columns, **obs}.items():
+        _check(column, name, (lead[0] + (name in obs), lead[1]))
+    final_obs, final_at = _finals(rollout, columns, obs)
+    return Steps(obs, final_obs, final_at, columns, _first(rollout, columns))
+
+
+def flatten(name: str, value: Any) -> Iterator[tuple[str, Array]]:
+    """Yield (path, array) of an array or of nested dicts of arrays."""
+    if not isinstance(value, Mapping):
+        yield name, np.asarray(value)
+        return
+    for key, child in value.items():
+        for path, array in flatten(join_path([str(key)]), child):
+            yield f"{name}/{path}", array
+
+
+def check_numbers(array: Array, name: str) -> None:
+    """Raise ParlError, with the value and its place, where an array of floats has NaN or an infinity."""
+    if array.dtype.kind != "f" or np.isfinite(array).all():
+        return
+    place = np.argwhere(~np.isfinite(array))[0].tolist()
+    raise ParlError(f"{name} has {array[tuple(place)]} at {place}: a buffer takes finite numbers only")
+
+
+def _column(rollout: Mapping[str, Any], name: str) -> Any:
+    if name not in rollout:
+        raise ParlError(f"a rollout has no column {name!r}: it has {', '.join(map(str, rollout))}")
+    return rollout[name]
+
+
+def _flags(column: Any, name: str) -> Array:
+    flags = np.asarray(column)
+    if flags.dtype != bool:
+        raise ParlError(f"column {name!r} has dtype {flags.dtype}: it must be bool")
+    return flags
+
+
+def _check(column: Array, name: str, lead: tuple[int, int]) -> None:
+    if column.shape[:2] != lead:
+        raise ParlError(f"column {name!r} has shape {column.shape}, and must begin with {lead} for this rollout")
+    if column.dtype.kind not in "biuf":
+        raise ParlError(f"column {name!r} has dtype {column.dtype}: a buffer takes numbers and booleans")
+    check_numbers(column, f"column {name!r}")
+
+
+def _finals(
+    rollout: Mapping[str, Any], columns: Mapping[str, Array], obs: Mapping[str, Array]
+) -> tuple[dict[str, Array], tuple[Array, Array]]:
+    """Return the final observations by path, and where they belong."""
+    if "final_row" not in rollout:
+        nowhere = np.zeros(0, dtype=np.int64)
+        return {path: np.zeros((0, *array.shape[2:]), array.dtype) for path, array in obs.items()}, (nowhere, nowhere)
+    rows = np.asarray(rollout["final_row"], dtype=np.int64)
+    ended = np.flatnonzero((columns["terminated"] | columns["truncated"]) & columns["step"])
+    if not np.array_equal(np.sort(rows), ended):
+        raise ParlError(f"final_row is {rows.tolist()}, but episodes end in rows {ended.tolist()}: each needs one")
+    final_obs = dict(flatten("obs", rollout["final_obs"]))
+    for path, array in obs.items():
+        if path not in final_obs or final_obs[path].shape != (len(rows), *array.shape[2:]):
+            seen = final_obs[path].shape if path in final_obs else "missing"
+            raise ParlError(f"final {path!r} is {seen}: it must have shape {(len(rows), *array.shape[2:])}")
+        check_numbers(final_obs[path], f"final {path!r}")
+    t, b = np.divmod(rows, columns["reward"].shape[1])
+    return final_obs, (t, b)
+
+
+def _first(rollout: Mapping[str, Any], columns: Mapping[str, Array]) -> Array:
+    """Return which rows begin an episode; without a column `first` row 0 counts as going on."""
+    n_steps, n_envs = columns["reward"].shape
+    if "first" in rollout:
+        first = _flags(rollout["first"], "first")
+        _check(first, "first", (n_steps + 1, n_envs))
+        return first
+    first = np.zeros((n_steps + 1, n_envs), dtype=bool)
+    ended = columns["terminated"] | columns["truncated"]
+    first[1:] = ended & columns["step"] if "final_row" in rollout else ~columns["step"]
+    return first
