@@ -1,72 +1,97 @@
-"""`python -m parl_lite.agents ALGO --env ID ...`: train from the command line. Knows which algorithms there are."""
+"""`python -m parl_lite.agents ALGO --env ID ...`: train from the command line. Loads only the algorithm asked for."""
 
 from __future__ import annotations
 
+import logging
 import sys
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-import gymnasium
-import torch
 
 from parl_lite.errors import ParlError
-from parl_lite.model import Model
 
-from .envs import Spaces
-from .impala import IMPALA, ImpalaSettings
-from .networks import actor_critic
-from .options import options_from
-from .records import summary_text
-from .training import run
+from .options import GroupedCommand, given_values, options_from
+from .registry import load, summaries
+
+if TYPE_CHECKING:
+    from .registry import Entry
 
 
-def _two_mlps(settings: Any) -> Callable[[Spaces], Model]:
-    return partial(actor_critic, settings.hidden_size)
+class Algorithms(click.Group):
+    """One command for each algorithm; its options are known when it is loaded."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names."""
+        return list(summaries())
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command:
+        """Return the command of an algorithm; raises UsageError with the names there are."""
+        try:
+            return command_of(load(cmd_name))
+        except ParlError as error:
+            raise click.UsageError(str(error)) from error
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write a line for each algorithm, without loading it."""
+        with formatter.section("Algorithms"):
+            formatter.write_dl(list(summaries().items()))
 
 
-ALGORITHMS = {"impala": (ImpalaSettings, _two_mlps, IMPALA)}
-"""By name: settings, what makes a maker of models, the algorithm."""
-
-
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(cls=Algorithms, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
 def main() -> None:
-    """Train an agent with actors on this machine, or on a cluster."""
+    """Train an agent with actors on this machine, or on a cluster. ALGO --help lists the settings of an algorithm."""
 
 
-def _command(name: str) -> click.Command:
-    settings_class, model_maker, algorithm = ALGORITHMS[name]
+def command_of(entry: Entry) -> click.Command:
+    """Return the command that trains with an algorithm."""
 
+    @click.command(entry.name, cls=GroupedCommand, help=f"Train with {(entry.algorithm.__doc__ or entry.name).splitlines()[0]}")
     @click.option("--logdir", type=click.Path(path_type=Path), help="Folder of the run  [default: runs/ALGO-ENV-SEED]")
     @click.option("--address", help="HOST:PORT of a cluster; without, a private one on this machine.")
     @click.option("--target", type=float, help="Mean return to stop at  [default: the environment's own, if it has one]")
     @click.option("--require-target", is_flag=True, help="Exit with 1 if the target was not reached.")
-    @options_from(settings_class)
-    def command(logdir: Path | None, address: str | None, target: float | None, require_target: bool, **values: Any) -> None:
-        torch.set_num_threads(1)  # small networks: a second thread costs more than it brings, and actors need the cores
-        settings = settings_class(**values)
-        logdir = logdir or Path("runs") / f"{name}-{settings.env.replace('/', '-')}-{settings.seed}"
+    @click.option("--resume", is_flag=True, help="Go on with the run in the folder, from its newest checkpoint.")
+    @click.option("--overwrite", is_flag=True, help="Replace a run in the folder that was cut short.")
+    @options_from(entry.settings)
+    @click.pass_context
+    def command(context: click.Context, /, logdir: Path | None, require_target: bool, **options: Any) -> None:
         try:
-            target = _threshold(settings.env) if target is None else target
-            model = model_maker(settings)
-            summary = run(name, settings, model, algorithm, logdir=logdir, address=address, target=target)
-        except (ParlError, gymnasium.error.Error) as error:
+            summary = _train(entry, given_values(context, entry.settings), logdir, options)
+        except ParlError as error:
             raise click.ClickException(str(error)) from error
-        click.echo(summary_text(summary, logdir))
         sys.exit(require_target and summary["solved_at"] is None)
 
-    return click.command(name, help=f"Train with {(algorithm.__doc__ or name).splitlines()[0]}")(command)
+    made: click.Command = command
+    return made
 
 
-def _threshold(env: str) -> float | None:
-    """Return the mean return at which the environment's makers call it solved."""
-    return gymnasium.spec(env).reward_threshold
+def _train(entry: Entry, given: dict[str, Any], logdir: Path | None, options: dict[str, Any]) -> dict[str, Any]:
+    from .environments import target_of  # imports gymnasium and torch, which --help does without
+    from .records import summary_text
+    from .training import run
+
+    logging.basicConfig(format="%(message)s")
+    settings = _settings(entry, given)
+    logdir = logdir or Path("runs") / f"{entry.name}-{settings.env.replace('/', '-').replace(':', '-')}-{settings.seed}"
+    target = target_of(settings.env) if options["target"] is None else options["target"]
+    how = {name: options[name] for name in ("address", "resume", "overwrite")}
+    summary = run(entry, settings, logdir=logdir, target=target, **how)
+    click.echo(summary_text(summary, logdir))
+    return summary
 
 
-for _name in ALGORITHMS:
-    main.add_command(_command(_name))
+def _settings(entry: Entry, given: dict[str, Any]) -> Any:
+    """Return the settings of a run, and say which of them are tuned."""
+    try:
+        settings = entry.settings_from(given)
+    except (ValueError, TypeError) as error:
+        raise ParlError(str(error)) from error
+    tuned = {name: value for name, value in entry.tuned_for(settings.env).items() if name not in given}
+    if tuned:
+        click.echo(f"tuned for {settings.env}: {', '.join(f'{name} {value}' for name, value in tuned.items())}")
+    return settings
+
 
 if __name__ == "__main__":
     main()

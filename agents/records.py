@@ -1,16 +1,17 @@
 """What a run leaves behind: settings.json, progress.csv, summary.json, curve.png in one folder. Knows no algorithm.
 
-Returns are raw and of training episodes, with exploration. Steps are steps of environments; autoreset rows are none.
+Returns are raw and of training episodes, with exploration; `eval_return_mean` is of evaluation episodes. Steps are steps
+of environments; autoreset rows are none.
 """
 
 from __future__ import annotations
 
-import csv
 import json
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -18,15 +19,19 @@ from typing import Any
 import numpy as np
 
 from .curve import draw_curve
+from .table import Table
+from .updates import Update
 
 logger = logging.getLogger("parl_lite.agents")
 
 WINDOW = 100
 """Episodes in a mean return."""
 ROW_INTERVAL = 0.2
-"""Seconds between two rows of progress.csv."""
+"""Seconds between two rows of progress.csv in the first minutes; later a thousandth of the time that the run has taken so
+far, so that the file of a long run stays small."""
 STALE_LAG = 200
 """A mean policy lag of so many updates is warned of: the weights do not reach the actors, or they are far too slow."""
+STATE = "env_steps n_updates episodes solved_at seconds eval_return_mean _lag_sum _learner_waited _actor_waited _actor_seconds"
 
 Figures = dict[str, float | None]
 
@@ -35,11 +40,12 @@ class RunRecord:
     """Counts, writes and sums up one run.
 
     Args:
-        logdir: folder of the run; files of an earlier run there are replaced.
+        logdir: folder of the run; files of an earlier run there are replaced, unless it is resumed.
         algo: name of the algorithm.
         settings: a dataclass with at least `env` and `seed`.
         target: mean return of 100 episodes at which the run counts as solved.
         clock: seconds that never go back.
+        resumed: what `state` returned when the run was interrupted.
     """
 
     def __init__(
@@ -49,6 +55,7 @@ class RunRecord:
         settings: Any,
         target: float | None = None,
         clock: Callable[[], float] = time.monotonic,
+        resumed: Mapping[str, Any] | None = None,
     ) -> None:
         self.logdir = Path(logdir)
         self.algo = algo
@@ -58,14 +65,18 @@ class RunRecord:
         self.n_updates = 0
         self.episodes = 0
         self.solved_at: int | None = None
+        self.eval_return_mean: float | None = None
         self._returns: deque[float] = deque(maxlen=WINDOW)
-        self._lag_sum = 0.0
+        self._lengths: deque[float] = deque(maxlen=WINDOW)
+        self._lag_sum = self._learner_waited = self._actor_waited = self._actor_seconds = 0.0
         self._metrics: dict[str, float] = {}
+        self._evaluation: Figures = {}
         self._clock = clock
-        self._start = clock()
-        self._next_row = self._start
-        self._columns: list[str] = []
-        self._prepare_folder()
+        self._seconds_before = 0.0
+        self._table = Table(self.logdir / "progress.csv")
+        self.writers: list[Callable[[int, Figures], None]] = []
+        self._begin(resumed)
+        self._start = self._next_row = clock()
 
     @property
     def solved(self) -> bool:
@@ -73,30 +84,57 @@ class RunRecord:
         return self.solved_at is not None
 
     @property
+    def seconds(self) -> float:
+        """How long the run has taken, all its parts together."""
+        return self._seconds_before + self._clock() - self._start
+
+    @property
     def return_mean(self) -> float | None:
         """Mean return of the last 100 episodes (fewer at the start), None before the first."""
         return float(np.mean(self._returns)) if self._returns else None
 
-    def update(self, batch: Mapping[str, np.ndarray[Any, Any]], lag: float, metrics: Mapping[str, float]) -> None:
-        """Count one update: its rollout (columns as in `collector.py`), its mean policy lag, what `learn` returned."""
-        returns = batch["episode_return"][~np.isnan(batch["episode_return"])]
-        self.env_steps += int(batch["valid"].sum())
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Within `with`, time does not count: an evaluation is no training."""
+        began = self._clock()
+        try:
+            yield
+        finally:
+            self._start += self._clock() - began
+
+    def update(self, update: Update) -> None:
+        """Count one update of the learner."""
+        self.env_steps += update.env_steps
         self.n_updates += 1
-        self.episodes += len(returns)
-        self._returns.extend(returns.tolist())
-        self._lag_sum += lag
-        self._metrics = {**metrics, "policy_lag": lag}
-        if lag > STALE_LAG and self.n_updates % STALE_LAG == 1:
-            logger.warning("policy lag is %.0f updates: do the weights reach the actors?", lag)
+        self.episodes += len(update.episode_returns)
+        self._returns.extend(update.episode_returns.tolist())
+        self._lengths.extend(update.episode_lengths.tolist())
+        self._lag_sum += update.lag
+        self._learner_waited += update.learner_waited
+        self._actor_waited += update.actor_waited
+        self._actor_seconds += update.actor_seconds
+        self._metrics = {**update.metrics, "policy_lag": update.lag}
+        self._look_for_trouble(update.lag)
         full = len(self._returns) == WINDOW
         if self.target is not None and not self.solved and full and (self.return_mean or 0.0) >= self.target:
             self.solved_at = self.env_steps
         if self._clock() >= self._next_row:
             self.write_row()
 
+    def evaluated(self, figures: Figures) -> None:
+        """Take note of an evaluation: `eval_return_mean` and others, which stand in the rows from now on."""
+        self.eval_return_mean = figures["eval_return_mean"]
+        self._evaluation = figures
+        self.write_row()
+
+    @property
+    def score(self) -> float | None:
+        """What the best checkpoint is best in: evaluations where there were any, else returns in training."""
+        return self.return_mean if self.eval_return_mean is None else self.eval_return_mean
+
     def figures(self) -> Figures:
         """Return how the run stands now, by name."""
-        seconds = self._clock() - self._start
+        seconds = self.seconds
         return {
             "env_steps": self.env_steps,
             "seconds": round(seconds, 3),
@@ -106,16 +144,28 @@ class RunRecord:
             "policy_lag": self._metrics.get("policy_lag"),
         }
 
+    def shares(self) -> Figures:
+        """Return which part of their time the learner and the actors have waited for each other."""
+        return {
+            "learner_idle_share": _share(self._learner_waited, self.seconds),
+            "actor_wait_share": _share(self._actor_waited, self._actor_seconds),
+        }
+
     def write_row(self) -> None:
-        """Append how the run stands now to progress.csv."""
-        self._next_row = self._clock() + ROW_INTERVAL
-        row = {**self.figures(), "updates": self.n_updates, **self._metrics}
-        self._columns = self._columns or list(row)
-        with open(self.logdir / "progress.csv", "a", newline="") as file:
-            writer = csv.DictWriter(file, self._columns, extrasaction="ignore")
-            if file.tell() == 0:
-                writer.writeheader()
-            writer.writerow(row)
+        """Append how the run stands now to progress.csv, and tell the other writers."""
+        self._next_row = self._clock() + max(ROW_INTERVAL, self.seconds / 1000)
+        row: Figures = {
+            **self.figures(),
+            "updates": self.n_updates,
+            "episode_length_mean": float(np.mean(self._lengths)) if self._lengths else None,
+            "eval_return_mean": self.eval_return_mean,
+            **self.shares(),
+            **self._metrics,
+            **self._evaluation,
+        }
+        self._table.append(row)
+        for write in self.writers:
+            write(self.env_steps, row)
 
     def finish(self, stopped: str, **more: Any) -> dict[str, Any]:
         """Write the last row, summary.json and curve.png, and return the summary.
@@ -134,20 +184,38 @@ class RunRecord:
             **{name: figures[name] for name in ("env_steps", "seconds", "steps_per_second", "return_mean", "episodes")},
             "solved_at": self.solved_at,
             "target": self.target,
+            "eval_return_mean": self.eval_return_mean,
             "policy_lag_mean": self._lag_sum / self.n_updates if self.n_updates else None,
+            **self.shares(),
             "updates": self.n_updates,
             "stopped": stopped,
             **more,
         }
-        _write_json(self.logdir / "summary.json", summary)
+        write_json(self.logdir / "summary.json", summary)
         self._draw()
         return summary
 
-    def _prepare_folder(self) -> None:
+    def state(self) -> dict[str, Any]:
+        """Return what a resumed run needs to count on."""
+        own = {name: getattr(self, name) for name in STATE.split()}
+        return {**own, "returns": list(self._returns), "lengths": list(self._lengths)}
+
+    def _begin(self, resumed: Mapping[str, Any] | None) -> None:
         self.logdir.mkdir(parents=True, exist_ok=True)
-        for name in ("progress.csv", "summary.json", "curve.png"):
-            (self.logdir / name).unlink(missing_ok=True)
-        _write_json(self.logdir / "settings.json", {"algo": self.algo, **asdict(self.settings)})
+        if resumed is None:
+            for name in ("progress.csv", "summary.json", "curve.png"):
+                (self.logdir / name).unlink(missing_ok=True)
+            write_json(self.logdir / "settings.json", {"algo": self.algo, **asdict(self.settings)})
+            return
+        for name in STATE.split():
+            setattr(self, "_seconds_before" if name == "seconds" else name, resumed[name])
+        self._returns.extend(resumed["returns"])
+        self._lengths.extend(resumed["lengths"])
+        self._table.keep(lambda row: int(row["updates"]) <= self.n_updates)
+
+    def _look_for_trouble(self, lag: float) -> None:
+        if lag > STALE_LAG and self.n_updates % STALE_LAG == 1:
+            logger.warning("policy lag is %.0f updates: do the weights reach the actors?", lag)
 
     def _draw(self) -> None:
         if not self.n_updates:
@@ -159,7 +227,8 @@ class RunRecord:
             logger.warning("no curve.png without matplotlib: pip install 'parl_lite[plot]'")
 
 
-def _write_json(path: Path, content: Mapping[str, Any]) -> None:
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Write a file for people and programs."""
     path.write_text(json.dumps(content, indent=2) + "\n")
 
 
@@ -168,6 +237,7 @@ def summary_text(summary: Mapping[str, Any], logdir: Path) -> str:
     mean = summary["return_mean"]
     reached = "no episode ended" if mean is None else f"mean return of the last {WINDOW} episodes {mean:.1f}"
     target = "" if summary["target"] is None else f" (target {summary['target']:g})"
+    evaluated = summary["eval_return_mean"]
     ends = {
         "solved": f"solved after {summary['solved_at'] or 0:,} steps",
         "total_steps": "out of steps" if summary["target"] is None else "not solved: out of steps",
@@ -178,6 +248,11 @@ def summary_text(summary: Mapping[str, Any], logdir: Path) -> str:
         f"{summary['algo']} on {summary['env']}, seed {summary['seed']}: {ends[summary['stopped']]}\n"
         f"  {summary['env_steps']:,} steps, {summary['episodes']:,} episodes, {summary['updates']:,} updates "
         f"in {summary['seconds']:.1f} s: {summary['steps_per_second'] or 0:,.0f} steps/s\n"
-        f"  {reached}{target}, policy lag {0.0 if lag is None else lag:.1f} updates\n"
+        f"  {reached}{target}, {'' if evaluated is None else f'evaluation {evaluated:.1f}, '}"
+        f"policy lag {0.0 if lag is None else lag:.1f} updates\n"
         f"  files in {logdir}: {', '.join(sorted(path.name for path in logdir.iterdir() if path.is_file()))}"
     )
+
+
+def _share(part: float, whole: float) -> float | None:
+    return round(min(1.0, part / whole), 4) if whole > 0 else None

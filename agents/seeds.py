@@ -13,6 +13,14 @@ def sequence_of(seed: int, rank: int) -> np.random.SeedSequence:
     return np.random.SeedSequence(entropy=seed, spawn_key=(rank + 1,))
 
 
+def seed_of_part(seed: int, n_parts: int) -> int:
+    """Return the seed of the actors of a run in its n-th part; each but the first began by resuming the run.
+
+    With the seed of the part before, they would play the same games again.
+    """
+    return seed if n_parts == 1 else int(np.random.SeedSequence([seed, n_parts]).generate_state(1)[0])
+
+
 def env_seeds(sequence: np.random.SeedSequence, n_envs: int) -> list[int]:
     """Return a seed for each of `n_envs` environments."""
     return [int(child.generate_state(1)[0]) for child in sequence.spawn(n_envs)]

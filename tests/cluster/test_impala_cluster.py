@@ -16,11 +16,11 @@ import pytest
 import torch
 
 import parl_lite
-from parl_lite.agents.envs import make_envs
-from parl_lite.agents.networks import ActorCritic, actor_critic
+from parl_lite.agents.envs import make_envs, spaces_of
+from parl_lite.agents.models import NetworkSettings, actor_critic
 from parl_lite.agents.rollout_worker import RolloutWorker
-from parl_lite.agents.trajectories import Trajectories
 
+NETWORK = NetworkSettings(hidden_size=4)
 EXAMPLE = Path(__file__).parents[2] / "examples" / "cartpole_impala.py"
 
 
@@ -36,11 +36,11 @@ class Worker(RolloutWorker):
 
 
 def new_worker(rank: int) -> Worker:
-    return Worker(partial(make_envs, "CartPole-v1", 2), partial(actor_critic, 4), unroll_length=8, seed=1, rank=rank)
+    return Worker(partial(make_envs, "CartPole-v1", 2), partial(actor_critic, NETWORK), unroll_length=8, seed=1, rank=rank)
 
 
 def weights() -> dict[str, np.ndarray]:
-    return ActorCritic((4,), 2, (4, 4)).get_weights()
+    return actor_critic(NETWORK, spaces_of(make_envs("CartPole-v1", 1))).get_weights()
 
 
 def command(logdir: Path, *arguments: str) -> list[str]:
@@ -95,17 +95,6 @@ def test_ctrl_c_ends_the_run_with_its_summary_written(nothing_left, tmp_path):
     assert json.loads((tmp_path / "summary.json").read_text())["stopped"] == "interrupted"
 
 
-def test_a_killed_actor_is_made_anew_and_rollouts_go_on(fresh_cluster):
-    with Trajectories(new_worker, 2) as trajectories:
-        trajectories.publish(0, weights())
-        trajectories.take(4)
-        os.kill(trajectories._seats[0].actor.pid(), signal.SIGKILL)
-        trajectories.publish(1, weights())
-        versions = [int(rollout["version"]) for rollout in trajectories.take(40)]
-        assert (trajectories.n_lost, trajectories.n_actors) == (1, 2)
-    assert versions[-1] == 1
-
-
 def test_rollouts_carry_the_version_of_the_weights_sent_before_them(fresh_cluster):
     worker, content = new_worker(0), weights()
     futures = []
@@ -130,4 +119,4 @@ def test_actors_of_one_seed_draw_different_numbers_and_the_same_in_each_run(fres
 
 def test_an_error_in_an_environment_names_it_in_the_learner(fresh_cluster):
     with pytest.raises(parl_lite.ParlError, match=r"environment 0 \(NoSuchEnv-v0\) could not be made"):
-        Worker(partial(make_envs, "NoSuchEnv-v0", 2), partial(actor_critic, 4), unroll_length=8, seed=1, rank=0)
+        Worker(partial(make_envs, "NoSuchEnv-v0", 2), partial(actor_critic, NETWORK), unroll_length=8, seed=1, rank=0)
