@@ -68,14 +68,14 @@ class UniformSampler:
 
     def state(self) -> tuple[dict[str, Array], dict[str, Any]]:
         """Return arrays (capacity,) and facts to go on from."""
-        return {"present": self.present}, {}
+        return {"present": self.present}, {"span": self.span}
 
     def restore(self, arrays: dict[str, Array], facts: dict[str, Any]) -> None:
         """Go on from the arrays (n,) of the first n positions and the facts that `state` returned."""
         self.open(len(self.present))
         self.present[: len(arrays["present"])] = arrays["present"]
         self.n_items = int(np.count_nonzero(self.present))
-        self.span = int(np.flatnonzero(self.present).max(initial=-1)) + 1
+        self.span = facts["span"]
 
     def _draw_present(self, n: int, random: np.random.Generator) -> Array:
         """Draw among all positions below the span, and again where there is no item: few are none."""
