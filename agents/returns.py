@@ -1,4 +1,4 @@
-"""Returns and advantages: discounted sums, GAE, V-trace. Knows tensors only, nothing of models, environments, rollouts.
+"""Returns and advantages: discounted sums, n-step, TD(lambda), GAE, V-trace. Knows tensors only, nothing of models.
 
 Every function takes columns of shape (T, B), time first, and means by row t the step from obs[t] to what came after it:
 
@@ -47,6 +47,33 @@ def discounted_returns(rows: Rows, next_value: Tensor, gamma: float) -> Tensor:
     last[-1] = gamma
     bootstrap = torch.where(rows.truncated, gamma, last) * ~rows.terminated * next_value
     return _backward(rows.valid * (rows.reward + bootstrap), carry)
+
+
+def n_step_returns(rows: Rows, next_value: Tensor, gamma: float, n: int) -> Tensor:
+    """Return the discounted sum of the next `n` rewards, bootstrapped after them. (T, B)
+
+    Where the episode or the rollout ends sooner, the sum ends there, and is bootstrapped unless it was a termination.
+    """
+    bootstrap = gamma * ~rows.terminated * next_value
+    returns = rows.reward + bootstrap
+    goes_on = _goes_on(rows)
+    goes_on[-1] = 0.0
+    for _ in range(n - 1):  # a return of one step more is the reward, then the following row's return of one step less
+        following = torch.cat([returns[1:], returns[-1:]])
+        returns = rows.reward + torch.where(goes_on.bool(), gamma * following, bootstrap)
+    return rows.valid * returns
+
+
+def td_lambda_returns(rows: Rows, next_value: Tensor, gamma: float, lambda_: float) -> Tensor:
+    """Return the lambda-returns of TD(lambda) (Sutton and Barto 2018, 12.1): the mean of all n-step returns, the one of
+    n steps weighted by (1 - lambda) lambda^(n-1) and the last by what is left. (T, B)
+
+        return[t] = reward[t] + gamma ((1 - lambda) next_value[t] + lambda return[t+1])
+    """
+    goes_on = _goes_on(rows)
+    goes_on[-1] = 0.0
+    delta = rows.reward + gamma * ~rows.terminated * next_value * (1 - lambda_ * goes_on)
+    return _backward(rows.valid * delta, gamma * lambda_ * goes_on)
 
 
 def gae(rows: Rows, value: Tensor, next_value: Tensor, gamma: float, lambda_: float) -> Tensor:

@@ -31,8 +31,9 @@ class Linear:
     steps: float
 
     def __call__(self, step: float) -> float:
-        part = min(1.0, max(0.0, step / self.steps)) if self.steps > 0 else 1.0
-        return self.start + part * (self.end - self.start)
+        if step >= self.steps:
+            return self.end
+        return self.start + max(0.0, step / self.steps) * (self.end - self.start)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from parl_lite.agents.returns import Rows, VTrace, discounted_returns, gae, next_values, vtrace
+from parl_lite.agents.returns import Rows, VTrace, discounted_returns, gae, n_step_returns, next_values, td_lambda_returns, vtrace
 
 
 def column(values) -> Tensor:
@@ -102,6 +102,44 @@ def test_gae_with_lambda_zero_is_the_one_step_error():
 def test_discounted_returns_by_hand():
     rows = rows_of([1, 2, 4, 8, 16], terminated=[0], truncated=[2])
     assert numbers(discounted_returns(rows, column([99, 99, 10, 99, 100]), 0.5)) == [1, 6.5, 9, 41, 66]
+
+
+def test_n_step_returns_by_hand():
+    # gamma 0.5, next values 10, 20, 30, 40, 50; row 2 truncated, row 4 the end of the rollout
+    rows, next_value = rows_of([1, 2, 4, 8, 16], truncated=[2]), column([10, 20, 30, 40, 50])
+    assert numbers(n_step_returns(rows, next_value, 0.5, 1)) == [6, 12, 19, 28, 41]
+    # 1 + 2/2 + 20/4, 2 + 4/2 + 30/4, cut: 4 + 30/2, 8 + 16/2 + 50/4, cut: 16 + 50/2
+    assert numbers(n_step_returns(rows, next_value, 0.5, 2)) == [7, 11.5, 19, 28.5, 41]
+
+
+def test_n_step_returns_after_a_termination_bootstrap_nothing():
+    rows = rows_of([1, 2, 4], terminated=[1])
+    assert numbers(n_step_returns(rows, column([10, 20, 30]), 0.5, 5)) == [2, 2, 19]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_more_steps_than_rows_give_the_discounted_return(seed):
+    rows, _, next_value, _ = random_rows(seed)
+    torch.testing.assert_close(n_step_returns(rows, next_value, 0.9, 99), discounted_returns(rows, next_value, 0.9))
+
+
+def test_td_lambda_by_hand():
+    # gamma = lambda = 0.5: return[2] = 4 + 0.5*30 = 19, return[1] = 2 + 0.5 (0.5*20 + 0.5*19), ...
+    rows, next_value = rows_of([1, 2, 4]), column([10, 20, 30])
+    assert numbers(td_lambda_returns(rows, next_value, 0.5, 0.5)) == [1 + 0.25 * 10 + 0.25 * 11.75, 11.75, 19]
+    # the mean of n-step returns: of 1, 2 and 3 steps 6, 7, 6.75 with weights 1/2, 1/4 and the rest
+    assert numbers(td_lambda_returns(rows, next_value, 0.5, 0.5))[0] == 0.5 * 6 + 0.25 * 7 + 0.25 * 6.75
+    assert numbers(td_lambda_returns(rows_of([1, 2, 4], terminated=[1]), next_value, 0.5, 0.5)) == [4, 2, 19]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_td_lambda_is_gae_plus_the_value_and_its_limits_are_one_step_and_all(seed):
+    rows, value, next_value, _ = random_rows(seed)
+    expected = rows.valid * (gae(rows, value, next_value, 0.9, 0.7) + value)
+    torch.testing.assert_close(td_lambda_returns(rows, next_value, 0.9, 0.7), expected)
+    one_step, all_steps = (td_lambda_returns(rows, next_value, 0.9, weight) for weight in (0.0, 1.0))
+    torch.testing.assert_close(one_step, n_step_returns(rows, next_value, 0.9, 1))
+    torch.testing.assert_close(all_steps, discounted_returns(rows, next_value, 0.9))
 
 
 # V-trace
