@@ -98,7 +98,8 @@ def autoreset_mode_of(envs: VectorEnv) -> AutoresetMode:
 
 
 def _make_env(env: EnvSource, index: int, max_episode_steps: int) -> gymnasium.Env[Any, Any]:
-    name = f"environment {index} ({env if isinstance(env, str) else getattr(env, '__name__', env)})"
+    source = env.func if isinstance(env, partial) else env
+    name = f"environment {index} ({source if isinstance(source, str) else getattr(source, '__name__', source)})"
     try:
         made = _made(env, max_episode_steps)
     except Exception as error:
