@@ -1,4 +1,4 @@
-"""How actors of value algorithms explore: epsilon-greedy, its ladder over actors and its schedule, noise. Knows tensors only."""
+"""How actors of value algorithms explore: epsilon-greedy and its ladder over actors, noise. Knows tensors only."""
 
 from __future__ import annotations
 
@@ -15,12 +15,6 @@ def epsilon_ladder(index: np.ndarray | int, n: int, base: float = 0.4, exponent:
         n: how many there are in all; with one it gets the base.
     """
     return base ** (1 + exponent * np.asarray(index, dtype=np.float64) / max(1, n - 1))
-
-
-def linear_epsilon(step: float, start: float, end: float, n_steps: float) -> float:
-    """Return the epsilon after `step` steps: it falls from `start` to `end` in a line over `n_steps`, then stays."""
-    done = 1.0 if step >= n_steps else step / n_steps
-    return start + (end - start) * done
 
 
 def epsilon_greedy(q: Tensor, epsilon: float | Tensor, generator: torch.Generator | None = None) -> Tensor:

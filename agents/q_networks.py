@@ -15,8 +15,10 @@ from torch.nn import functional
 
 from parl_lite.model import Model
 
+from .networks import LSTMCore
+
 State = dict[str, Tensor]
-"""Recurrent state: `hidden` and `cell`, (B, H) each."""
+"""Recurrent state: `hidden` and `cell`, (B, H) each, and what an algorithm adds."""
 
 
 class NoisyLinear(nn.Module):
@@ -182,13 +184,13 @@ class RecurrentQNetwork(Model):
         super().__init__()
         self.n_actions = n_actions
         self.encoder = encoder
-        self.cell = nn.LSTMCell(encoder.n_features + n_context, lstm_size)
+        self.core = LSTMCore(encoder.n_features + n_context, lstm_size)
         self.head = Head(lstm_size, n_actions, **head)
 
     def initial_state(self, n: int) -> State:
         """Return the state of `n` environments at the start of an episode."""
-        zeros = self.cell.weight_hh.new_zeros(n, self.cell.hidden_size)
-        return {"hidden": zeros, "cell": zeros.clone()}
+        hidden, cell = self.core.initial_state(n)
+        return {"hidden": hidden, "cell": cell}
 
     def unroll(self, obs: Any, context: Tensor, first: Tensor, state: State) -> tuple[Tensor, State]:
         """Return Q values (T, B, A) and the state after the last row.
@@ -200,12 +202,8 @@ class RecurrentQNetwork(Model):
             state: before row 0.
         """
         inputs = torch.cat([self.encoder(obs), context], dim=-1)
-        keep = (~first).unsqueeze(-1).to(inputs.dtype)  # (T, B, 1)
-        hidden, cell, outputs = state["hidden"], state["cell"], []
-        for row, kept in zip(inputs, keep, strict=True):
-            hidden, cell = self.cell(row, (hidden * kept, cell * kept))
-            outputs.append(hidden)
-        values: Tensor = self.head(torch.stack(outputs))
+        outputs, (hidden, cell) = self.core(inputs, first, (state["hidden"], state["cell"]))  # (T, B, H)
+        values: Tensor = self.head(outputs)
         return values.squeeze(-1), {"hidden": hidden, "cell": cell}
 
 

@@ -9,13 +9,12 @@ import pytest
 import torch
 from learning_envs import Corridor
 from torch import nn
-from value_loops import assert_resumes_exactly, train
+from value_loops import Dense, assert_resumes_exactly, train
 
 from parl_lite.agent import Agent
 from parl_lite.agents import c51, dqn, iqn, qrdqn, rainbow
 from parl_lite.agents.c51 import C51, C51Learning
 from parl_lite.agents.dqn import DQN, DQNLearning
-from parl_lite.agents.encoders import mlp_encoder
 from parl_lite.agents.iqn import IQN, IQNLearning
 from parl_lite.agents.qrdqn import QRDQN, QRDQNLearning
 from parl_lite.agents.rainbow import Rainbow, RainbowLearning
@@ -42,7 +41,7 @@ ALGORITHMS = {
 def agent_of(name: str, **overrides) -> Agent:
     algorithm, settings, network, fields = ALGORITHMS[name]
     chosen = settings(**{"learning_rate": 3e-3, "target_period": 50, "gamma": 0.9, **fields, **overrides})
-    return Agent(algorithm(network(chosen, mlp_encoder((5,), (32,)), 2), chosen))
+    return Agent(algorithm(network(chosen, Dense(5, 32), 2), chosen))
 
 
 class Table(Model):
@@ -179,7 +178,7 @@ def test_iqn_finds_the_quantiles_of_a_coin():
     # rewards 0 and 1 with equal chance, no successor: the return is 0 below the fraction 1/2 and 1 above
     torch.manual_seed(0)
     settings = IQNLearning(learning_rate=1e-2, n_cosines=16, adam_epsilon=1e-5)
-    agent = Agent(IQN(iqn.network(settings, mlp_encoder((1,), (32,)), 1), settings))
+    agent = Agent(IQN(iqn.network(settings, Dense(1, 32), 1), settings))
     zeros, ones = np.zeros((64, 1), dtype=np.float32), np.ones((64, 1), dtype=np.float32)
     coin = np.arange(64, dtype=np.float32) % 2
     for _ in range(300):
@@ -192,7 +191,7 @@ def test_rainbow_is_all_of_it():
     settings = RainbowLearning()
     assert (settings.double, settings.dueling, settings.noisy, settings.n_step) == (True, True, True, 3)
     assert settings.priority_exponent == 0.5
-    network = rainbow.network(settings, mlp_encoder((5,), (8,)), 3)
+    network = rainbow.network(settings, Dense(5, 8), 3)
     names = {name for name, _ in network.named_parameters()}
     assert {"head.value.2.weight_sigma", "head.advantage.0.weight_sigma"} <= names
     assert network.log_probs(torch.zeros(2, 5)).shape == (2, 3, 51)

@@ -1,4 +1,4 @@
-"""Epsilon-greedy, its ladder and schedule, and noise, against numbers worked out by hand."""
+"""Epsilon-greedy, its ladder, and noise, against numbers worked out by hand."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from parl_lite.agents.exploration import (
     epsilon_greedy,
     epsilon_ladder,
     greedy_probability,
-    linear_epsilon,
 )
 
 
@@ -27,11 +26,6 @@ def test_the_ladder_is_one_over_all_machines():
     parts = [epsilon_ladder(np.arange(start, start + 90), 360) for start in range(0, 360, 90)]
     np.testing.assert_array_equal(np.concatenate(parts), whole)
     assert (np.diff(whole) < 0).all()
-
-
-def test_the_schedule_falls_in_a_line_and_stays():
-    assert [linear_epsilon(step, 1.0, 0.1, 100) for step in (0, 50, 100, 1000)] == pytest.approx([1.0, 0.55, 0.1, 0.1])
-    assert linear_epsilon(0, 1.0, 0.1, 0) == pytest.approx(0.1)
 
 
 def test_epsilon_zero_is_greedy_and_one_is_uniform():

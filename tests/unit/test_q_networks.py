@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 import torch
+from value_loops import Dense, Plain
 
 from parl_lite.agents.continuous_networks import (
     DeterministicActorCritic,
@@ -13,7 +15,8 @@ from parl_lite.agents.continuous_networks import (
     GaussianActorCritic,
     ParallelLinear,
 )
-from parl_lite.agents.encoders import minatar_encoder, mlp_encoder, nature_encoder
+from parl_lite.agents.encoders import Trunk, flat_encoder
+from parl_lite.agents.models import NetworkSettings
 from parl_lite.agents.q_networks import (
     CategoricalQNetwork,
     Head,
@@ -24,29 +27,37 @@ from parl_lite.agents.q_networks import (
     RecurrentQNetwork,
     midpoints,
 )
+from parl_lite.agents.spaces import ObsSpec
 
-ENCODERS = {
-    "mlp": (lambda: mlp_encoder((2, 2), (8,)), torch.zeros(2, 2), 8),
-    "nature": (lambda: nature_encoder((4, 84, 84)), torch.zeros(4, 84, 84, dtype=torch.uint8), 64 * 7 * 7),
-    "minatar": (lambda: minatar_encoder((10, 10, 4)), torch.zeros(10, 10, 4, dtype=torch.bool), 128),
+IMAGES = {
+    "pixels": (ObsSpec((4, 84, 84), np.dtype(np.uint8)), 512),
+    "MinAtar": (ObsSpec((10, 10, 4), np.dtype(bool)), 128),
+    "vector": (ObsSpec((7,), np.dtype(np.float32)), 64),
+    "tiny": (ObsSpec((2, 2, 2), np.dtype(np.float32)), 64),
 }
 
 
-@pytest.mark.parametrize("kind", ENCODERS)
-def test_an_encoder_takes_any_leading_axes(kind):
-    make, obs, n_features = ENCODERS[kind]
-    encoder = make()
-    assert encoder.n_features == n_features
-    assert encoder(obs.expand(3, 2, *obs.shape)).shape == (3, 2, n_features)
-    assert encoder(obs).shape == (n_features,)
+@pytest.mark.parametrize("kind", IMAGES)
+def test_a_trunk_has_features_of_any_observation_with_any_leading_axes(kind):
+    spec, n_features = IMAGES[kind]
+    trunk = Trunk(spec, NetworkSettings())
+    obs = torch.zeros(spec.shape, dtype=torch.from_numpy(np.zeros(1, spec.dtype)).dtype)
+    assert trunk.n_features == n_features
+    assert trunk(obs.expand(3, 2, *obs.shape)).shape == (3, 2, n_features)
 
 
-def test_bytes_of_images_are_scaled_to_one():
-    seen = []
-    encoder = nature_encoder((4, 84, 84))
-    encoder.layers.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0].max().item()))
-    encoder(torch.full((1, 4, 84, 84), 255, dtype=torch.uint8))
-    assert seen == [1.0]
+def test_the_network_for_minatar_is_the_papers():
+    # 16 filters of 3x3 over 4 channels, then 16 * 8 * 8 inputs of 128 units
+    trunk = Trunk(IMAGES["MinAtar"][0], NetworkSettings())
+    assert sum(parameter.numel() for parameter in trunk.parameters()) == 16 * (4 * 9 + 1) + 128 * (16 * 64 + 1)
+
+
+def test_a_flat_encoder_joins_what_an_observation_is_made_of_and_has_no_parameters():
+    layout = {"place": ObsSpec((2, 2), np.dtype(np.float32)), "goal": ObsSpec((), np.dtype(np.int64), sizes=(3,), starts=(0,))}
+    encoder = flat_encoder(layout)
+    obs = {"place": torch.arange(4.0).reshape(1, 2, 2), "goal": torch.tensor([2])}
+    assert encoder(obs).tolist() == [[0, 1, 2, 3, 0, 0, 1]]
+    assert (encoder.n_features, list(encoder.parameters())) == (7, [])
 
 
 @pytest.mark.parametrize("dueling", [False, True])
@@ -54,10 +65,10 @@ def test_bytes_of_images_are_scaled_to_one():
 def test_every_network_has_values_of_all_actions(dueling, noisy):
     head = {"hidden_size": 8, "dueling": dueling, "noisy": noisy}
     networks = (
-        QNetwork(mlp_encoder((3,), (8,)), 4, **head),
-        CategoricalQNetwork(mlp_encoder((3,), (8,)), 4, -1.0, 1.0, 5, **head),
-        QuantileQNetwork(mlp_encoder((3,), (8,)), 4, 7, **head),
-        ImplicitQuantileNetwork(mlp_encoder((3,), (8,)), 4, **head),
+        QNetwork(Dense(3, 8), 4, **head),
+        CategoricalQNetwork(Dense(3, 8), 4, -1.0, 1.0, 5, **head),
+        QuantileQNetwork(Dense(3, 8), 4, 7, **head),
+        ImplicitQuantileNetwork(Dense(3, 8), 4, **head),
     )
     for network in networks:
         assert network(torch.randn(5, 2, 3)).shape == (5, 2, 4)
@@ -103,7 +114,7 @@ def test_the_noise_begins_as_the_paper_says():
 
 
 def test_the_expected_return_is_the_distributions():
-    network = CategoricalQNetwork(mlp_encoder((1,), ()), 2, -1.0, 1.0, 3)
+    network = CategoricalQNetwork(Plain(1), 2, -1.0, 1.0, 3)
     probs = torch.tensor([[0.5, 0.5, 0.0], [0.1, 0.2, 0.7]])
     with torch.no_grad():
         network.head.advantage.weight.zero_()
@@ -117,7 +128,7 @@ def test_quantiles_are_in_the_middles():
 
 
 def test_the_cosine_embedding_by_hand():
-    network = ImplicitQuantileNetwork(mlp_encoder((2,), ()), 1, n_cosines=3)
+    network = ImplicitQuantileNetwork(Plain(2), 1, n_cosines=3)
     seen = []
     network.embedding.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
     quantiles = network.quantiles(torch.zeros(1, 2), torch.tensor([[0.5, 1.0]]))
@@ -128,7 +139,7 @@ def test_the_cosine_embedding_by_hand():
 
 def test_a_recurrent_network_goes_on_from_its_state_and_forgets_at_a_first_row():
     torch.manual_seed(0)
-    network = RecurrentQNetwork(mlp_encoder((3,), (8,)), 2, n_context=1, lstm_size=4)
+    network = RecurrentQNetwork(Dense(3, 8), 2, n_context=1, lstm_size=4)
     obs, context, first = torch.randn(6, 2, 3), torch.randn(6, 2, 1), torch.zeros(6, 2, dtype=torch.bool)
     first[4, 1] = True
     whole, end = network.unroll(obs, context, first, network.initial_state(2))
@@ -152,22 +163,22 @@ def test_parallel_layers_are_independent():
 
 def test_actors_stay_in_bounds_and_critics_have_a_value_each():
     obs, action = torch.randn(5, 3) * 100, torch.zeros(5, 2)
-    twin = DeterministicActorCritic((3,), 2, (8, 8), n_critics=2)
+    twin = DeterministicActorCritic(Plain(3), 2, (8, 8), n_critics=2)
     assert twin.policy(obs).shape == (5, 2) and twin.policy(obs).abs().max() <= 1
     assert twin.value(obs, action).shape == (2, 5)
-    distributional = DistributionalActorCritic((3,), 2, (8,), low=0.0, high=2.0, n_atoms=3)
+    distributional = DistributionalActorCritic(Plain(3), 2, (8,), low=0.0, high=2.0, n_atoms=3)
     assert distributional.log_probs(obs, action).shape == (5, 3)
     assert distributional.value(obs, action).shape == (1, 5)
-    gaussian = GaussianActorCritic((3,), 2, (8,))
+    gaussian = GaussianActorCritic(Plain(3), 2, (8,))
     mean, log_std = gaussian.policy(obs * 1e4)
     assert mean.shape == log_std.shape == (5, 2) and log_std.max() <= 2 and log_std.min() >= -20
 
 
 def test_actor_and_critics_share_no_parameters_and_are_all():
     for network in (
-        DeterministicActorCritic((3,), 2, (8,)),
-        DistributionalActorCritic((3,), 2, (8,), low=0.0, high=1.0),
-        GaussianActorCritic((3,), 2, (8,)),
+        DeterministicActorCritic(Plain(3), 2, (8,)),
+        DistributionalActorCritic(Plain(3), 2, (8,), low=0.0, high=1.0),
+        GaussianActorCritic(Plain(3), 2, (8,)),
     ):
         named = [*network.get_actor_params(), *network.get_critic_params()]
         assert len({id(parameter) for parameter in named}) == len(named) == len(list(network.parameters()))

@@ -8,12 +8,29 @@ from typing import Any
 import gymnasium
 import numpy as np
 import torch
+from torch import nn
 
 from parl_lite.agent import Agent
 
 torch.set_num_threads(1)  # layers this small only wait for a second thread
 
 Transition = dict[str, np.ndarray]
+
+
+class Dense(nn.Sequential):
+    """An encoder of one ReLU layer over vectors."""
+
+    def __init__(self, n_inputs: int, n_features: int) -> None:
+        super().__init__(nn.Linear(n_inputs, n_features), nn.ReLU())
+        self.n_features = n_features
+
+
+class Plain(nn.Identity):
+    """An encoder that gives the observation itself."""
+
+    def __init__(self, n_features: int) -> None:
+        super().__init__()
+        self.n_features = n_features
 
 
 def transitions(
