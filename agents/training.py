@@ -86,7 +86,7 @@ def run(
     n_parts = saved["n_parts"] + 1 if saved else 1
     parl_lite.connect(address, n_cpu=None if address else entry.wiring.n_slots(settings))
     try:
-        plan = _plan(entry, settings, spaces, n_parts, counted["n_updates"] if counted else 0)
+        plan = plan_of(entry, settings, spaces, n_parts, counted["n_updates"] if counted else 0)
         with entry.wiring(plan, LocalLearner(agent)) as wiring, Evaluations(entry, settings) as evaluations:
             record = RunRecord(logdir, entry.name, settings, target, resumed=counted)
             return Training(agent, wiring, record, folder, evaluations, n_parts).go()
@@ -140,12 +140,14 @@ class Training:
     def evaluate(self) -> None:
         """Play some episodes and note how they went."""
         with self.record.paused():
+            self.wiring.learner.synchronize()
             evaluation = self.evaluations.play(self.agent.get_weights())
         if evaluation is not None:
             self.record.evaluated(evaluation.figures())
 
     def save(self) -> None:
         """Write a checkpoint."""
+        self.wiring.learner.synchronize()
         state = {
             "algo": self.record.algo,
             "settings": asdict(self.settings),
@@ -218,7 +220,8 @@ def _restore(folder: RunFolder, entry: Entry, settings: Any, agent: Agent) -> di
     return saved
 
 
-def _plan(entry: Entry, settings: Any, spaces: Spaces, n_parts: int, first_version: int) -> Plan:
+def plan_of(entry: Entry, settings: Any, spaces: Spaces, n_parts: int = 1, first_version: int = 0) -> Plan:
+    """Return what the n-th part of a run is made from."""
     return Plan(
         settings=settings,
         make_envs=partial(make_envs_from, settings, settings.envs_per_actor),

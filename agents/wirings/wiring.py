@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from parl_lite.agent import Agent
+from parl_lite.agent import Agent, to_numpy, to_tensors
 from parl_lite.agents.collector import Columns, concatenate
 from parl_lite.agents.spaces import Spaces
 from parl_lite.agents.updates import Update, without_times
@@ -45,6 +45,9 @@ class Learner(Protocol):
     def get_weights(self) -> dict[str, Any]:
         """Return the weights that actors act with."""
 
+    def synchronize(self) -> None:
+        """Bring the agent of this process up to date, for a checkpoint or an evaluation."""
+
 
 class LocalLearner:
     """Learns in this process."""
@@ -56,9 +59,17 @@ class LocalLearner:
         """Make one update from rollouts side by side."""
         return scalars(self.agent.learn(concatenate([without_times(rollout) for rollout in rollouts])))
 
+    def apply_gradients(self, gradients: Any) -> dict[str, float]:
+        """Make one update from gradients that were computed elsewhere."""
+        device = next(self.agent.alg.model.parameters()).device
+        return scalars(to_numpy(self.agent.alg.apply_gradients(to_tensors(gradients, device))))
+
     def get_weights(self) -> dict[str, Any]:
         """Return copies of the weights."""
         return self.agent.get_weights()
+
+    def synchronize(self) -> None:
+        """Bring the agent of this process up to date: it is, always."""
 
 
 class Wiring:
