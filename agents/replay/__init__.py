@@ -2,9 +2,29 @@
 
 from __future__ import annotations
 
+from .actor import Receipt, ReplayShard, Sample, Wait
+from .buffer import ReplayBuffer
+from .client import ReplayClient
 from .prioritized import PrioritizedSampler, importance_weights
+from .rate_limiter import RateLimiter
 from .sequences import SequenceReplay, mixed_priority
 from .transitions import TransitionReplay
 from .uniform import UniformSampler
+from .writer import ReplayWriter
 
-__all__ = ["PrioritizedSampler", "SequenceReplay", "TransitionReplay", "UniformSampler", "importance_weights", "mixed_priority"]
+__all__ = [
+    "PrioritizedSampler",
+    "RateLimiter",
+    "Receipt",
+    "ReplayBuffer",
+    "ReplayClient",
+    "ReplayShard",
+    "ReplayWriter",
+    "Sample",
+    "SequenceReplay",
+    "TransitionReplay",
+    "UniformSampler",
+    "Wait",
+    "importance_weights",
+    "mixed_priority",
+]

@@ -19,6 +19,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from parl_lite.errors import ParlError
+
 from .buffer import Batch, ReplayBuffer
 from .rate_limiter import RateLimiter
 from .uniform import Array
@@ -69,13 +71,16 @@ class ReplayShard:
     ) -> None:
         self.buffer = make_buffer()
         self.limiter = limiter or RateLimiter(min_size=self.buffer.min_size)
+        if not self.buffer.min_size <= self.limiter.min_size <= self.buffer.capacity:
+            sizes = f"the buffer's min_size {self.buffer.min_size} and its capacity {self.buffer.capacity}"
+            raise ParlError(f"the limiter's min_size is {self.limiter.min_size}: it must lie between {sizes}")
         self.n_waits = {"insert": 0, "sample": 0}
         if folder is not None and os.path.exists(os.path.join(folder, "replay.json")):
             self.restore(folder)
 
-    def may_insert(self, n: int = 1) -> bool:
-        """Return whether `n` items may be inserted now."""
-        return self.limiter.may_insert(n, len(self.buffer))
+    def may_insert(self, n_steps: int = 1) -> bool:
+        """Return whether a rollout of `n_steps` steps, T * B, may be inserted now."""
+        return self.limiter.may_insert(self.buffer.n_items_of(n_steps), len(self.buffer))
 
     def insert(self, rollout: Mapping[str, Any], source: int = 0, number: int | None = None) -> Receipt | Wait:
         """Store a rollout of an actor; see `ReplayBuffer.add`."""
@@ -91,12 +96,16 @@ class ReplayShard:
 
     def sample(self, n: int) -> Sample | Wait:
         """Return a batch of `n` items."""
-        if not self.limiter.may_sample(n, len(self.buffer)) or len(self.buffer) < self.buffer.min_size:
+        if not self.limiter.may_sample(n, len(self.buffer)):
             self.n_waits["sample"] += 1
             return Wait("too few items" if len(self.buffer) < self.limiter.min_size else "samples are ahead")
         batch, probability = self.buffer.draw(n)
         self.limiter.sampled += n
         return Sample(batch, probability, self.buffer.sampler.total, len(self.buffer))
+
+    def mass(self) -> tuple[float, int]:
+        """Return total and size, as they come with a Sample."""
+        return self.buffer.sampler.total, len(self.buffer)
 
     def update_priorities(self, index: Array, priority: Array) -> int:
         """Give items new priorities; return how many were still there."""
@@ -123,6 +132,7 @@ class ReplayShard:
             "insert_waits": self.n_waits["insert"],
             "sample_waits": self.n_waits["sample"],
             "sources": len(buffer.store.sources),
+            "next_source": max(buffer.store.sources, default=-1) + 1,
         }
 
     def save(self, folder: str | os.PathLike[str]) -> None:

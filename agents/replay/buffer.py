@@ -80,6 +80,10 @@ class ReplayBuffer:
         self.n_inserted += n_items
         return n_items
 
+    def n_items_of(self, n_steps: int) -> int:
+        """Return how many items about come with so many steps."""
+        return n_steps
+
     def sample(self, n: int) -> Batch:
         """Return a batch of `n` items, drawn with replacement; where prioritized with `weight` and `index`.
 

@@ -103,6 +103,10 @@ class SequenceReplay(ReplayBuffer):
         self._has_error = np.zeros(capacity, dtype=bool)
         self._unfinished: dict[int, Unfinished] = {}
 
+    def n_items_of(self, n_steps: int) -> int:
+        """Return how many sequences about come with so many steps."""
+        return math.ceil(n_steps / self.period)
+
     def _insert(self, rollout: Mapping[str, Any], added: Added, source: int, priority: Array | None) -> int:
         rows = added.rows[:-1]
         self._error[rows] = 0.0 if priority is None else priority

@@ -199,6 +199,34 @@ def test_rollouts_that_do_not_go_on_where_the_one_before_ended_are_kept_apart():
     assert by_obs(buffer)[1] == (1.0, 0.5, 2.0)
 
 
+def test_a_source_whose_open_row_is_written_over_begins_anew():
+    buffer = TransitionReplay(12, n_step=2, gamma=1.0)
+    buffer.add(counting(0, 3), source=0)  # rows 0 to 3
+    buffer.add(counting(50, 4), source=1)  # rows 4 to 8
+    buffer.add(counting(3, 8), source=0)  # rows 9 to 5: over the open row 3
+    found = by_obs(buffer)
+    assert {obs: found[obs][2] for obs in range(3, 11)} == {**{obs: obs + 2 for obs in range(3, 10)}, 10: 11}
+
+
+def test_windows_that_wait_for_more_are_left_alone_when_their_rows_are_written_over():
+    buffer = TransitionReplay(12, n_step=3, gamma=1.0)
+    buffer.add(counting(0, 3), source=0)  # rows 0 to 3, of which 1 and 2 wait
+    buffer.add(counting(50, 7), source=1)  # rows 4 to 11
+    buffer.add(counting(3, 3), source=0)  # rows 0 to 2
+    assert {obs: by_obs(buffer)[obs] for obs in (3, 4, 5)} == {3: (3, 1, 6), 4: (2, 1, 6), 5: (1, 1, 6)}
+
+
+def test_frames_are_not_shared_over_a_final_observation():
+    """The frames of the next episode equal those before, as with a black screen: they are kept apart all the same."""
+    buffer = TransitionReplay(9, frame_stack=3)
+    for value in (0, 0, 0, 0, 200, 201):
+        rollout = counting(0, 1, terminated=[0])
+        rollout["obs"] = np.full((2, 1, 3, 1), value, np.uint8)
+        rollout |= {"final_row": np.array([0]), "final_obs": np.full((1, 3, 1), value, np.uint8)}
+        buffer.add(rollout)
+        assert all((item["obs"] == item["obs"][0]).all() for item in items_of(buffer))
+
+
 # Wrong use
 
 
