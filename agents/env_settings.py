@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 from gymnasium.vector import VectorEnv, VectorWrapper
@@ -11,11 +11,12 @@ from gymnasium.vector import VectorEnv, VectorWrapper
 from parl_lite.errors import ParlError
 
 from .atari import atari_game, make_atari_envs
+from .bounds import Count, CountOrZero, Fraction, Positive
 from .envs import make_envs
 from .minatar_envs import register_minatar
 from .trees import Array
 
-VECTORS = ("auto", "sync", "async", "ale")
+Vector = Literal["auto", "sync", "async", "ale"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,29 +25,29 @@ class EnvSettings:
 
     env: str = "CartPole-v1"
     """Gymnasium id of the environment, or module:function that returns one."""
-    envs_per_actor: int = 16
+    envs_per_actor: Count = 16
     """Environments that an actor steps together."""
-    vector: str = "auto"
+    vector: Vector = "auto"
     """How they step: sync one after the other, async in processes of their own, ale (Atari) in C++; auto: ale or sync."""
-    max_episode_steps: int = 0
+    max_episode_steps: CountOrZero = 0
     """Steps after which an episode is truncated; 0: the environment's own limit (Atari: 108,000 frames)."""
-    gamma: float = 0.99
+    gamma: Fraction = 0.99
     """Discount of a reward one step later."""
     clip_reward: bool = False
     """Learn from rewards clipped to -1 and 1; logged returns are raw."""
-    reward_scale: float = 1.0
+    reward_scale: Positive = 1.0
     """Learn from rewards times this, after clipping; logged returns are raw."""
     normalize_reward: bool = False
     """Learn from rewards divided by the running standard deviation of their discounted sums."""
-    frame_size: int = 84
+    frame_size: Count = 84
     """Atari: height and width of a frame in pixels, such as 84 or 42."""
-    frame_stack: int = 4
+    frame_stack: Count = 4
     """Atari: frames in one observation."""
-    frame_skip: int = 4
+    frame_skip: Count = 4
     """Atari: frames for which an action is repeated."""
-    sticky: float = 0.0
+    sticky: Fraction = 0.0
     """Atari: probability that a frame repeats the action before, instead of the one chosen."""
-    noop_max: int = 30
+    noop_max: CountOrZero = 30
     """Atari: a game begins with a random number of no-ops up to this."""
     fire_reset: bool = True
     """Atari: press FIRE to begin a game that waits for it."""
@@ -54,7 +55,7 @@ class EnvSettings:
     """Atari: all 18 actions of the console instead of those that the game uses."""
     life_loss: bool = False
     """Atari: learn from a lost life as from the end of the game; returns are of whole games, evaluation never does it."""
-    env_threads: int = 1
+    env_threads: Count = 1
     """Atari: threads that step the games of one actor."""
 
 
@@ -103,8 +104,8 @@ class LearningRewards(VectorWrapper):
 
 def _make(settings: EnvSettings, n_envs: int, *, life_loss: bool) -> VectorEnv:
     env, vector = settings.env, settings.vector
-    if vector not in VECTORS:
-        raise ParlError(f"vector is {vector!r}; it can be {', '.join(VECTORS)}")
+    if vector not in get_args(Vector):
+        raise ParlError(f"vector is {vector!r}; it can be {', '.join(get_args(Vector))}")
     game = atari_game(env)
     if game is not None and vector in ("sync", "async"):
         raise ParlError(f"{env} is stepped by ale-py, which does the preprocessing: vector must be auto or ale, not {vector}")

@@ -147,5 +147,6 @@ ENTRY = Entry(
     algorithm=IMPALA,
     wiring=Trajectories,
     make_model=actor_critic,
-    tuned={"CartPole-v1": {"reward_scale": 0.1}},
+    actions=frozenset({"discrete", "multi_discrete", "multi_binary", "box"}),
+    tuned={"CartPole-v1": {"reward_scale": 0.1}, "ALE/*": {"clip_reward": True}},
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -11,12 +12,14 @@ from torch import Tensor, nn
 from parl_lite.errors import ParlError
 from parl_lite.model import Model
 
+from .bounds import Count, CountOrZero
 from .distributions import distribution_for
 from .networks import CNN, Encoder, Images, LSTMCore, arrays_of, impala_cnn, linear, mlp, nature_cnn
 from .spaces import ActionKind, BoxActions, ObsSpec, Spaces
 from .trees import Tree
 
-NETWORKS = ("auto", "mlp", "nature", "impala")
+Network = Literal["auto", "mlp", "nature", "impala"]
+Activation = Literal["tanh", "relu", "elu", "silu"]
 MIN_IMAGE_SIDE = 36
 """Images less wide or high are too small for the strides of the nature network."""
 
@@ -25,17 +28,17 @@ MIN_IMAGE_SIDE = 36
 class NetworkSettings:
     """The network of policy and value."""
 
-    network: str = "auto"
+    network: Network = "auto"
     """Layers for images: nature (3 convolutions) or impala (15); mlp flattens them; auto: nature for images of 36 and more."""
-    hidden_size: int = 64
+    hidden_size: Count = 64
     """Width of hidden layers."""
-    hidden_layers: int = 2
+    hidden_layers: Count = 2
     """Hidden layers of an MLP; after a CNN its own linear layer is the only one."""
-    cnn_features: int = 0
+    cnn_features: CountOrZero = 0
     """Width of the linear layer of a CNN; 0: 512 for nature, 256 for impala, as in the papers."""
-    lstm_size: int = 0
+    lstm_size: CountOrZero = 0
     """Width of an LSTM after the hidden layers; 0: none."""
-    activation: str = "tanh"
+    activation: Activation = "tanh"
     """Activation of an MLP: tanh, relu, elu or silu."""
     shared: bool = False
     """Policy and value share the hidden layers, as they always do with a CNN or an LSTM."""
@@ -180,8 +183,8 @@ def actor_critic(settings: NetworkSettings, spaces: Spaces) -> ActorCritic:
 
     `functools.partial(actor_critic, settings)` is the maker of models that actors ask for.
     """
-    if settings.network not in NETWORKS:
-        raise ParlError(f"network is {settings.network!r}; it can be {', '.join(NETWORKS)}")
+    if settings.network not in get_args(Network):
+        raise ParlError(f"network is {settings.network!r}; it can be {', '.join(get_args(Network))}")
     networks = {_network_for(settings.network, spec) for _, spec in arrays_of(spaces.obs)}
     if settings.network not in {"auto", *networks}:
         raise ParlError(f"network is {settings.network}, but no observation is an image, an array of three axes: try mlp")
@@ -207,7 +210,7 @@ def image_network(settings: NetworkSettings, spec: ObsSpec) -> CNN | None:
     return nature_cnn(images, settings.cnn_features or 512)
 
 
-def _network_for(network: str, spec: ObsSpec) -> str:
+def _network_for(network: Network, spec: ObsSpec) -> str:
     """Return "mlp", "nature" or "impala" for one array; raises ParlError for images that are too small."""
     image = len(spec.shape) == 3 and not spec.sizes
     large = image and sorted(spec.shape)[1] >= MIN_IMAGE_SIDE

@@ -70,6 +70,39 @@ class Corridor(gymnasium.Env):
         return np.eye(5, dtype=np.float32)[self.place]
 
 
+class Recall(gymnasium.Env):
+    """A bit is shown in the first of four steps; repeating it in the last earns 1, the other -1. Needs a memory."""
+
+    observation_space = Box(-1, 1, (2,), np.float32)
+    action_space = Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.count, self.bit = 0, int(self.np_random.integers(2))
+        return np.array([2 * self.bit - 1, 0], dtype=np.float32), {}
+
+    def step(self, action):
+        self.count += 1
+        reward = (1.0 if action == self.bit else -1.0) if self.count == 4 else 0.0
+        return np.array([0, self.count / 4], dtype=np.float32), reward, self.count == 4, False, {}
+
+
+class Aim(gymnasium.Env):
+    """Episodes of one step: the nearer two numbers come to the observation and half of it, the better."""
+
+    observation_space = Box(-1, 1, (1,), np.float32)
+    action_space = Box(-1, 1, (2,), np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.target = self.np_random.uniform(-1, 1, 1).astype(np.float32)
+        return self.target, {}
+
+    def step(self, action):
+        distance = np.square(action - self.target * [1.0, 0.5]).sum()
+        return self.target, -float(distance), True, False, {}
+
+
 class Faulty(Counter):
     """Raises ValueError in the method that it is told."""
 

@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from learning_envs import Corridor
+from learning_envs import Aim, Corridor, Recall
 from torch import nn
 
 from parl_lite.agent import Agent
@@ -176,11 +176,11 @@ def test_twenty_updates_saved_and_restored_and_twenty_more_equal_forty(tmp_path)
         np.testing.assert_array_equal(half.get_weights()[name], array)
 
 
-def test_a_corridor_is_solved_by_rollouts_of_an_older_policy():
-    sizes = {"envs_per_actor": 8, "unroll_length": 16, "hidden_size": 16}
-    settings = ImpalaSettings(total_steps=6000, learning_rate=5e-3, **sizes)
+def train(env, **settings) -> tuple[Agent, float]:
+    """Learn in turns with one worker that acts with the weights before the last; return the agent and the last mean return."""
+    settings = ImpalaSettings(**{"envs_per_actor": 8, "unroll_length": 16, "hidden_size": 16, **settings})
     worker = RolloutWorker(
-        partial(make_envs, Corridor, settings.envs_per_actor),
+        partial(make_envs, env, settings.envs_per_actor),
         partial(actor_critic, settings),
         unroll_length=settings.unroll_length,
         seed=1,
@@ -188,13 +188,32 @@ def test_a_corridor_is_solved_by_rollouts_of_an_older_policy():
     )
     agent = Agent(IMPALA(actor_critic(settings, worker.collector.spaces), settings))
     older = weights = agent.get_weights()
+    returns: list[float] = []
     while agent.alg.env_steps < settings.total_steps:
         worker.set_weights(agent.alg.n_updates, older)
         batch = concatenate([worker.sample()])
         agent.learn(batch)
         older, weights = weights, agent.get_weights()
+        returns += batch["episode_return"][~np.isnan(batch["episode_return"])].tolist()
+    return agent, float(np.mean(returns[-100:]))
+
+
+def test_a_corridor_is_solved_by_rollouts_of_an_older_policy():
+    agent, mean_return = train(Corridor, total_steps=6000, learning_rate=5e-3)
     assert agent.predict(np.eye(5, dtype=np.float32))[:4].tolist() == [1, 1, 1, 1]
-    assert np.nanmean(batch["episode_return"]) > 0.5  # 0.6 is the best; a random walk gets about -0.8
+    assert mean_return > 0.5  # 0.6 is the best; a random walk gets about -0.8
+
+
+def test_what_was_seen_four_steps_before_is_remembered_by_a_recurrent_policy():
+    _, mean_return = train(Recall, total_steps=16000, learning_rate=1e-2, lstm_size=16, activation="relu")
+    assert mean_return > 0.9  # without a memory 0 is the best
+
+
+@pytest.mark.parametrize("squash", [False, True])
+def test_continuous_actions_hit_what_they_aim_at(squash):
+    sizes = {"total_steps": 8000, "unroll_length": 8}
+    _, mean_return = train(Aim, learning_rate=1e-2, entropy_cost=0.0, log_std=-0.7, squash=squash, **sizes)
+    assert mean_return > -0.15  # actions of the first policy get about -0.9
 
 
 # Categorical, its distribution
