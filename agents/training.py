@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -37,7 +38,8 @@ from .rollout_worker import SamplingPolicy
 from .run_folder import RunFolder
 from .seeds import seed_globally, seed_of_part, sequence_of
 from .spaces import Spaces
-from .wirings.wiring import LocalLearner, Plan, Wiring
+from .wirings.learners import LearnerGroup
+from .wirings.wiring import Learner, LocalLearner, Plan, Wiring
 
 logger = logging.getLogger("parl_lite.agents")
 
@@ -84,10 +86,11 @@ def run(
         folder.clear(overwrite=overwrite)
     counted = saved["record"] if saved else None
     n_parts = saved["n_parts"] + 1 if saved else 1
-    parl_lite.connect(address, n_cpu=None if address else entry.wiring.n_slots(settings))
+    parl_lite.connect(address, n_cpu=None if address else n_slots(entry, settings))
     try:
         plan = plan_of(entry, settings, spaces, n_parts, counted["n_updates"] if counted else 0)
-        with entry.wiring(plan, LocalLearner(agent)) as wiring, Evaluations(entry, settings) as evaluations:
+        learner = learner_of(plan, agent)
+        with closing(learner), entry.wiring(plan, learner) as wiring, Evaluations(entry, settings) as evaluations:
             record = RunRecord(logdir, entry.name, settings, target, resumed=counted)
             return Training(agent, wiring, record, folder, evaluations, n_parts).go()
     finally:
@@ -116,7 +119,8 @@ class Training:
             self.save()
             if stopped != "interrupted":
                 self.evaluate()
-            summary = self.record.finish(stopped, n_actors=self.settings.n_actors, actors_lost=self.wiring.n_lost)
+            lost = {"actors_lost": self.wiring.n_lost, "learners_lost": self.wiring.learner.n_lost}
+            summary = self.record.finish(stopped, n_actors=self.settings.n_actors, **lost)
             self.agent.save(self.record.logdir / "agent.ckpt")
         return summary
 
@@ -218,6 +222,18 @@ def _restore(folder: RunFolder, entry: Entry, settings: Any, agent: Agent) -> di
     for trouble in snapshot.restore_randomness(saved["randomness"]):
         logger.warning("not restored: %s", trouble)
     return saved
+
+
+def learner_of(plan: Plan, agent: Agent) -> Learner:
+    """Return who learns: this process, or as many others as the settings say."""
+    n_learners = getattr(plan.settings, "n_learners", 1)
+    return LearnerGroup(plan, agent, n_learners) if n_learners > 1 else LocalLearner(agent)
+
+
+def n_slots(entry: Entry, settings: Any) -> int:
+    """Return how many processes a run needs besides this one."""
+    n_learners = getattr(settings, "n_learners", 1)
+    return entry.wiring.n_slots(settings) + (n_learners if n_learners > 1 else 0)
 
 
 def plan_of(entry: Entry, settings: Any, spaces: Spaces, n_parts: int = 1, first_version: int = 0) -> Plan:

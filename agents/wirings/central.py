@@ -160,7 +160,7 @@ class Central(Wiring):
     def n_lost(self) -> int:
         """Actors and servers that were lost."""
         servers = sum(figures["restarts"] + (not figures["alive"]) for figures in self.servers.figures())
-        return self._n_gone + super().n_lost + servers
+        return int(self._n_gone + super().n_lost + servers)
 
     def update(self) -> Update:
         """Learn from the next rollouts of any actors."""

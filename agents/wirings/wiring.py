@@ -48,6 +48,13 @@ class Learner(Protocol):
     def synchronize(self) -> None:
         """Bring the agent of this process up to date, for a checkpoint or an evaluation."""
 
+    @property
+    def n_lost(self) -> int:
+        """Learners that were lost."""
+
+    def close(self) -> None:
+        """End what learns elsewhere."""
+
 
 class LocalLearner:
     """Learns in this process."""
@@ -70,6 +77,14 @@ class LocalLearner:
 
     def synchronize(self) -> None:
         """Bring the agent of this process up to date: it is, always."""
+
+    @property
+    def n_lost(self) -> int:
+        """Learners that were lost: this process goes on for ever, or ends."""
+        return 0
+
+    def close(self) -> None:
+        """Do nothing."""
 
 
 class Wiring:
