@@ -20,6 +20,7 @@ from gymnasium.wrappers import TimeLimit
 
 from parl_lite.errors import ParlError
 
+from .mujoco_log import catch_mujoco_warnings
 from .spaces import Spaces, spaces_from
 
 EnvSource = str | Callable[[], gymnasium.Env[Any, Any]]
@@ -110,6 +111,7 @@ def _make_env(env: EnvSource, index: int, max_episode_steps: int) -> gymnasium.E
 def _made(env: EnvSource, max_episode_steps: int) -> gymnasium.Env[Any, Any]:
     maker = _named_function(env) if isinstance(env, str) else env
     if maker is None:
+        catch_mujoco_warnings(str(env))
         return gymnasium.make(str(env), disable_env_checker=True, max_episode_steps=max_episode_steps or None)
     return TimeLimit(maker(), max_episode_steps) if max_episode_steps else maker()
 

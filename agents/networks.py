@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -171,7 +172,7 @@ class LSTMCore(nn.Module):
 
 
 class Vector(nn.Module):
-    """Numbers (..., n_features) float32 of one array of an observation: flattened, one-hot where it holds categories.
+    """Numbers (..., n_features) float32 of one array of an observation: flattened, categories one-hot, bytes over 255.
 
     Args:
         spec: the array.
@@ -190,7 +191,10 @@ class Vector(nn.Module):
         if spec.sizes:
             numbers = (flat[..., i].long() - start for i, start in enumerate(spec.starts))
             return torch.cat([F.one_hot(n, size) for n, size in zip(numbers, spec.sizes, strict=True)], dim=-1).float()
-        return flat.to(torch.float32) if self.normalizer is None else self.normalizer(flat)
+        if self.normalizer is not None:
+            normalized: Tensor = self.normalizer(flat)
+            return normalized
+        return flat / 255 if spec.dtype == np.uint8 else flat.to(torch.float32)
 
     def observe(self, obs: Tensor, valid: Tensor) -> None:
         """Update the statistics from the valid rows of observations (T, B, *shape); valid (T, B) bool."""

@@ -88,6 +88,12 @@ def preserved_randomness():
     snapshot.restore_randomness(state)
 
 
+def test_mujoco_writes_no_file_where_it_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    make_envs_from(EnvSettings(env="HalfCheetah-v5"), 1).close()
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_environments_in_processes_of_their_own_play_the_same():
     apart, together = (collect(EnvSettings(env="CartPole-v1", vector=vector), 40) for vector in ("async", "sync"))
     assert together["terminated"].any()
