@@ -209,11 +209,14 @@ def test_a_source_whose_open_row_is_written_over_begins_anew():
 
 
 def test_windows_that_wait_for_more_are_left_alone_when_their_rows_are_written_over():
-    buffer = TransitionReplay(12, n_step=3, gamma=1.0)
-    buffer.add(counting(0, 3), source=0)  # rows 0 to 3, of which 1 and 2 wait
-    buffer.add(counting(50, 7), source=1)  # rows 4 to 11
-    buffer.add(counting(3, 3), source=0)  # rows 0 to 2
-    assert {obs: by_obs(buffer)[obs] for obs in (3, 4, 5)} == {3: (3, 1, 6), 4: (2, 1, 6), 5: (1, 1, 6)}
+    buffer = TransitionReplay(14, n_step=7, gamma=1.0)
+    buffer.add(counting(0, 7), source=0)  # rows 0 to 7, of which 1 to 6 wait
+    pair = [counting(50, 5), counting(70, 5)]
+    buffer.add({name: np.concatenate([one[name] for one in pair], axis=1) for name in pair[0]}, source=1)  # 8 to 13, 0 to 5
+    buffer.add(counting(7, 1), source=0)  # row 6
+    found = by_obs(buffer)
+    assert {obs: found[obs] for obs in (53, 54, 73, 74)} == {53: (2, 1, 55), 54: (1, 1, 55), 73: (2, 1, 75), 74: (1, 1, 75)}
+    assert found[7] == (1, 1, 8)
 
 
 def test_frames_are_not_shared_over_a_final_observation():
