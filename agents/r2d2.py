@@ -141,13 +141,12 @@ class R2D2(ValueLearner):
         return context_of(action, reward, first, self.model.n_actions)
 
 
-def unroll_after(model: Any, inputs: tuple[Any, Tensor, Tensor], state: State, start: int) -> Tensor:
-    """Return Q values (L - start, N, A) of the rows from `start` on; those before are run through without gradient."""
+def unroll_after(model: Any, inputs: tuple[Any, Tensor, Tensor], state: State, start: int) -> Any:
+    """Return the model's values of the rows from `start` on; those before are run through without gradient."""
     if start > 0:
         with torch.no_grad():
             _, state = model.unroll(*(row(column, slice(None, start)) for column in inputs), state)
-    q: Tensor = model.unroll(*(row(column, slice(start, None)) for column in inputs), state)[0]
-    return q
+    return model.unroll(*(row(column, slice(start, None)) for column in inputs), state)[0]
 
 
 def context_of(action: Tensor, reward: Tensor, first: Tensor, n_actions: int) -> Tensor:
