@@ -1,7 +1,7 @@
 """What observations and actions look like to rollouts and networks. Knows gymnasium's spaces; no environments, no torch.
 
 space           in a rollout                          to a network
-Box             its shape; float64 becomes float32    its numbers
+Box             its shape; float64 becomes float32    its numbers; bytes over 255
 Discrete        () integer                            one-hot
 MultiDiscrete   its shape, integers                   a one-hot for each
 MultiBinary     its shape, int8                       its numbers

@@ -100,6 +100,10 @@ def test_numbers_of_any_type_are_flattened_to_float32():
     assert (numbers.tolist(), numbers.dtype) == ([[[1, 0, 1, 1]]], torch.float32)
 
 
+def test_bytes_that_are_no_image_are_scaled_too():
+    assert Vector(ObsSpec((2,), BYTE))(torch.tensor([[0, 255]], dtype=torch.uint8)).tolist() == [[0, 1]]
+
+
 def test_a_dict_is_encoded_part_by_part():
     layout = {"speed": VECTOR, "inner": {"gear": ObsSpec((), np.dtype(np.int64), (4,), (0,))}}
     encoder = Encoder(layout, lambda spec: None)
