@@ -65,6 +65,8 @@ class Surroundings:
     master: str
     key_file: str
     """Where the cluster's key is, "" for none."""
+    stores: tuple[str, ...] = ()
+    """Addresses of the worker's object store."""
 
 
 class Children:
@@ -161,6 +163,7 @@ class Children:
             "host": self._surroundings.host,
             "interface": self._surroundings.interface,
             "ports": self._surroundings.ports,
+            "stores": self._surroundings.stores,
             "worker_pid": os.getpid(),
             "environment": environment,
             "n_threads": n_threads,

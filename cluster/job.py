@@ -33,6 +33,7 @@ from parl_lite.frames import HEADER
 from parl_lite.lending import LEAST
 from parl_lite.payload import Decoder, Encoder
 from parl_lite.proxy import OWN_NAMES
+from parl_lite.refs import Packer, Ref, live_at
 from parl_lite.remote import plain_class
 from parl_lite.security import ClusterKey, Gatekeeper
 from parl_lite.settings import Settings
@@ -58,8 +59,13 @@ _OUR_FILES = (__file__, job_batch.__file__)
 class Peer:
     """What one handle and this job know of each other: which schemas have travelled."""
 
-    encoder: Encoder = field(default_factory=Encoder)
+    packer: Packer = field(default_factory=lambda: Packer(local=False))
     decoder: Decoder = field(default_factory=Decoder)
+    kept: dict[int, list[Ref]] = field(default_factory=dict)
+    """Refs in answers that it has not read yet."""
+
+    def __post_init__(self) -> None:
+        self.encoder = Encoder(self.packer.reducers)
 
 
 Outcome = Callable[[Request, Peer], tuple[int, Sequence[frames.Bytes]]]
@@ -69,8 +75,9 @@ Outcome = Callable[[Request, Peer], tuple[int, Sequence[frames.Bytes]]]
 class Job:
     """Serves the requests for one object."""
 
-    def __init__(self, router: zmq.Socket[bytes], name: str, code: JobCode) -> None:
+    def __init__(self, router: zmq.Socket[bytes], name: str, code: JobCode, stores: Sequence[str]) -> None:
         self._router = router
+        self._stores = tuple(stores)
         self._name = name
         self._code = code
         self._state = JobState()
@@ -86,7 +93,6 @@ class Job:
             frames.CREATE: self._create,
             frames.PROJECT: self._project,
             frames.CODE: self._unpack,
-            frames.SHARE: self._share,
         }
 
     def serve(self) -> None:
@@ -138,14 +144,16 @@ class Job:
         router = self._router
         peer = router.recv(flags)
         frame = router.recv()
-        body = self._body(frame) if len(frame) >= HEADER.size and frame[1] else None
+        body = self._body(peer, frame) if len(frame) >= HEADER.size and frame[1] else None
         self._state.arrived(peer, frame, body)
 
-    def _body(self, frame: bytes) -> memoryview | None:
+    def _body(self, peer: bytes, frame: bytes) -> memoryview | None:
         """Return the payload that is not in the frame; empty if it is lost."""
-        _, flags, n_name, _ = HEADER.unpack_from(frame)
+        _, flags, n_name, number = HEADER.unpack_from(frame)
         if flags & frames.LARGE:
             return receive_body(self._router)
+        if flags & frames.KEPT and peer in self._peers:
+            self._peers[peer].kept.pop(number, None)
         if not flags & frames.SHARED:
             return None
         try:
@@ -164,6 +172,9 @@ class Job:
         except BaseException as error:
             kind, parts = frames.ERROR, peer.encoder.encode_parts(remote_errors.pack(_without_our_frames(error)))
         head, body = self._shared_answer(request, kind, parts) or frames.build_answer(kind, request.number, request.name, parts)
+        if peer.packer.packed:
+            peer.kept[request.number] = peer.packer.take()
+            head = frames.with_kept(head)
         try:
             self._router.send(request.peer, _SNDMORE)
             if body is None:
@@ -199,10 +210,13 @@ class Job:
             result = getattr(self._instance, request.name)(*args, **kwargs)
             if result is self._instance:
                 result = self._itself(request.name)
+        elif request.kind == frames.SHARE:
+            peer.packer.local = value is not None and self._borrower.can_open(Place(*value))
+            return frames.SHARES, peer.encoder.encode_parts((peer.packer.local, self._stores))
         else:
             result = self._actions[request.kind](request.name, value)
             if isinstance(result, Marker):
-                return result.kind, () if result.value is None else peer.encoder.encode_parts(result.value)
+                return result.kind, ()
         return self._encoded(request, peer, result)
 
     def _encoded(self, request: Request, peer: Peer, result: Any) -> tuple[int, Sequence[frames.Bytes]]:
@@ -210,6 +224,7 @@ class Job:
         try:
             return frames.RESULT, peer.encoder.encode_parts(result, what=what)
         except SerializationError as error:
+            peer.packer.discard()
             raise error.with_traceback(None) from None  # it says all there is to say
 
     def _answer_together(self, requests: Sequence[Request]) -> None:
@@ -293,20 +308,15 @@ class Job:
     def _project(self, _: str, value: Any) -> Any:
         return None if self._code.offered(value) else Marker(frames.NEED_CODE)
 
-    def _share(self, _: str, place: Any) -> Any:
-        opens = place is not None and self._borrower.can_open(Place(*place))
-        return Marker(frames.SHARES, (opens, ()))
-
     def _unpack(self, _: str, value: Any) -> None:
         self._code.unpack(value)
 
 
 @dataclass(frozen=True)
 class Marker:
-    """An answer of a kind of its own, mostly without a value."""
+    """An answer without a value."""
 
     kind: int
-    value: Any = None
 
 
 def _raising(error: BaseException) -> Outcome:
@@ -341,7 +351,8 @@ def run(request: dict[str, Any], first_words: int) -> int:
     except (ParlError, zmq.ZMQError, OSError) as error:
         os.write(first_words, json.dumps({"error": str(error)}).encode() + b"\n")
         return 1
-    job = Job(router, request["name"], JobCode(request["folder"], settings.max_project_size))
+    job = Job(router, request["name"], JobCode(request["folder"], settings.max_project_size), request["stores"])
+    live_at(request["stores"])
     os.write(first_words, json.dumps({"pid": os.getpid(), "addresses": addresses}).encode() + b"\n")
     os.close(first_words)
     code = _served(job)

@@ -95,6 +95,8 @@ class JobState:
         if kind == frames.CANCEL:
             self._cancel(peer, number)
             return
+        if kind == frames.SEEN:
+            return
         try:
             name = frames.name_of(frame, n_name)
         except UnicodeDecodeError:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import secrets
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,17 +25,19 @@ from parl_lite.errors import ParlError
 from parl_lite.folders import move_in, remove_if_empty_of_life
 from parl_lite.loop import Loop
 from parl_lite.messages import Place
-from parl_lite.security import ClusterKey
+from parl_lite.security import ClusterKey, Gatekeeper
 from parl_lite.settings import Settings
-from parl_lite.sockets import connect, control_dealer, parse_address
+from parl_lite.sockets import bind_ipc, bind_tcp, connect, control_dealer, data_router, parse_address
 from parl_lite.versions import own_versions
 
 from . import addresses, gpus, nodes
 from .children import Children, Surroundings
 from .node import Announcement, common_options, end_on_signals, end_with_parent, is_ipc, log_to_stderr
+from .object_store import ObjectStore
 from .worker_state import EndChild, Joined, MeasureChild, StartChild, WorkerState
 
 _LINGER_MS = 1000
+_PIECES_UNDER_WAY = 4
 
 
 @click.command()
@@ -104,6 +107,10 @@ class Worker:
         identity = secrets.token_bytes(8).replace(b"\0", b"\1")
         dealer = control_dealer(self._context, settings, identity)
         self._loop = Loop(dealer, self._state, self._perform, settings)
+        self._gatekeeper = Gatekeeper(self._context, key) if key is not None and surroundings.host else None
+        router, stores = _open_store(self._context, surroundings, key, settings)
+        self._store = ObjectStore(router, self._loop)
+        surroundings = replace(surroundings, stores=stores)
         self._children = Children(self._loop, surroundings, settings)
         connect(dealer, surroundings.master, key)
 
@@ -115,7 +122,10 @@ class Worker:
         if finish.code:
             self._announcement.fails(finish.reason)
         self._children.close()
+        self._store.close()
         self._loop.close(_LINGER_MS)
+        if self._gatekeeper is not None:
+            self._gatekeeper.close()
         self._context.term()
         return finish.code
 
@@ -137,6 +147,21 @@ class Worker:
         if not is_ipc(master):
             nodes.register(Path(self._surroundings.folder), "worker", master.removeprefix("tcp://"), cluster)
         self._announcement.works(cluster=cluster, n_cpu=self._n_cpu, gpus=self._devices)
+
+
+def _open_store(
+    context: zmq.Context[zmq.Socket[bytes]], surroundings: Surroundings, key: ClusterKey | None, settings: Settings
+) -> tuple[zmq.Socket[bytes], tuple[str, ...]]:
+    """Return the socket of the object store, and its addresses."""
+    router = data_router(context, settings)
+    router.set(zmq.RCVHWM, _PIECES_UNDER_WAY)
+    stores = [bind_ipc(router, str(Path(surroundings.folder, "objects")))]
+    if surroundings.host:
+        ports = range(*surroundings.ports) if surroundings.ports else ()
+        port = bind_tcp(router, surroundings.interface, ports, key)
+        host = surroundings.host
+        stores.append(f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}")
+    return router, tuple(stores)
 
 
 def n_usable_cpus() -> int:

@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from parl_lite.futures import wait as wait
     from parl_lite.model import Model as Model
     from parl_lite.pool import ActorPool as ActorPool
+    from parl_lite.refs import Ref as Ref
+    from parl_lite.refs import put as put
     from parl_lite.remote import remote_class as remote_class
     from parl_lite.rollout import Rollout as Rollout
 
@@ -62,6 +64,7 @@ _HOMES = {
     "futures": ("Future", "as_completed", "get", "wait"),
     "model": ("Model",),
     "pool": ("ActorPool",),
+    "refs": ("Ref", "put"),
     "remote": ("remote_class",),
     "rollout": ("Rollout",),
 }

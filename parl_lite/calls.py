@@ -30,6 +30,7 @@ from parl_lite.frames import HEADER
 from parl_lite.futures import CANCELLED, DONE, FAILED, PENDING, Future, wait_any
 from parl_lite.lending import Lender
 from parl_lite.payload import Decoder, Encoder
+from parl_lite.refs import Packer, Ref
 from parl_lite.security import ClusterKey
 from parl_lite.settings import Settings
 from parl_lite.sockets import connect, receive_body, send_body, watch_connection
@@ -69,6 +70,7 @@ class Channel:
         settings: Settings,
         *,
         trusted: bool = True,
+        packer: Packer | None = None,
         explain_loss: Callable[[], ActorLostError] | None = None,
     ) -> None:
         """Take over a DEALER that is not connected yet, so that not even a refusal at once goes unseen.
@@ -76,6 +78,7 @@ class Channel:
         Args:
             label: "Actor host pid", for messages.
             trusted: whether pickled results are accepted.
+            packer: how Refs travel to the job; by default, as to one of this machine.
             explain_loss: makes the error when the connection broke and the control path gave no reason.
         """
         self.label = label
@@ -85,13 +88,19 @@ class Channel:
         self._settings = settings
         self._trusted = trusted
         self._explain_loss = explain_loss or self._unexplained
-        self._encoder = Encoder()
+        self._packer = packer or Packer()
+        self._packer.lender = self._lent = Lender()
+        weakref.finalize(self, self._lent.close).atexit = False
+        self._encoder = Encoder(self._packer.reducers)
         self._decoder = Decoder(allow_pickle=trusted)
         self._lender: Lender | None = None
+        """Who lends memory for large values, once the job has said that it can open it."""
         self._lock = threading.Lock()  # guards everything below, and the socket; taken by whoever calls or waits
         self._contended = False
         self._pending: dict[int, Future] = {}
         self._last_request = 0
+        self._kept: dict[int, list[Ref]] = {}
+        """Refs on their way, by request."""
         self._offers: Mapping[int, object] = {}
         self._listeners: list[Waker] = []
         self._down_since: float | None = None
@@ -106,9 +115,9 @@ class Channel:
         """Connect to the job, once."""
         connect(self._socket, address, key)
 
-    def introduce(self, address: str) -> None:
+    def introduce(self) -> None:
         """Offer to share memory: from the job's answer on large values go that way, if it can open ours."""
-        self.request(frames.SHARE, "", lending.proof() if address.startswith("ipc://") else None, "a place")
+        self.request(frames.SHARE, "", lending.proof() if self._packer.local else None, "a place")
 
     # --- calling -------------------------------------------------------------------------------------------
 
@@ -137,7 +146,7 @@ class Channel:
                 self._pending[future._request] = future
                 return future
             kind, elsewhere, _, answered = HEADER.unpack_from(frame) if len(frame) >= HEADER.size else _PROBE
-            if answered == future._request and not elsewhere and not self._offers:
+            if answered == future._request and not (elsewhere or self._offers or self._kept):
                 state, value = self._outcome(kind, memoryview(frame)[HEADER.size :])
                 if state == DONE:
                     return value
@@ -157,8 +166,14 @@ class Channel:
 
     def _transmit(self, future: Future, kind: int, name: bytes, value: Any, what: str) -> None:
         """Number a request and send it; the lock is held."""
-        parts = self._encoder.encode_parts(value, what=what)
+        try:
+            parts = self._encoder.encode_parts(value, what=what)
+        except SerializationError:
+            self._packer.discard()
+            raise
         self._last_request = future._request = self._last_request + 1
+        if self._packer.packed:
+            self._kept[future._request] = self._packer.take()
         try:
             self._send(*frames.build(kind, future._request, name, parts, self._lender))
         except BaseException:
@@ -279,6 +294,10 @@ class Channel:
         if payload is None:
             return
         state, value = self._outcome(kind, payload)
+        if self._kept:
+            self._kept.pop(request, None)
+        if elsewhere & frames.KEPT:
+            self._send(frames.build_seen(request), None)
         future = self._pending.pop(request, None)
         if future is not None:
             future.settle(state, value)
@@ -315,12 +334,16 @@ class Channel:
             return FAILED, self._unreadable()
         return DONE, METHOD if kind == frames.METHOD else kind
 
-    def _introduced(self, shares: bool, _: Any) -> None:
-        """Take note of whether the job can open our memory."""
+    @property
+    def stores(self) -> tuple[str, ...]:
+        """Where the job's worker keeps objects, once the job has said so."""
+        return self._packer.stores
+
+    def _introduced(self, shares: bool, stores: tuple[str, ...]) -> None:
+        """Take note of whether the job can open our memory, and of where its worker keeps objects."""
+        self._packer.stores, self._packer.local = stores, shares
         if shares:
-            self._lender = lender = Lender()
-            self._offers = lender.offers
-            weakref.finalize(self, lender.close).atexit = False
+            self._lender, self._offers = self._lent, self._lent.offers
 
     def _unreadable(self) -> SerializationError:
         """Go back to the socket: the job could not open a segment."""
@@ -349,9 +372,9 @@ class Channel:
         return self._down_since is not None or self._socket.closed or bool(self._monitor.poll(0))
 
     def _fail_pending(self) -> None:
-        if self._lender is not None:
-            self._lender.close()
-            self._lender, self._offers = None, {}
+        self._lent.close()
+        self._lender, self._offers = None, {}
+        self._kept.clear()
         pending, self._pending = self._pending, {}
         for future in pending.values():
             future.settle(FAILED, self.loss)

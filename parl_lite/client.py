@@ -23,7 +23,7 @@ from typing import Any
 
 import zmq
 
-from parl_lite import client_state, hostos, keys, sockets
+from parl_lite import client_state, hostos, keys, sockets, stores
 from parl_lite import project as projects
 from parl_lite.calls import Channel
 from parl_lite.client_state import ClientState
@@ -39,6 +39,7 @@ from parl_lite.errors import (
 from parl_lite.listener import why_silent
 from parl_lite.loop import Loop, run_in_thread
 from parl_lite.messages import JobGranted, JobLost, JobPrinted, Needs, Place, WantJob
+from parl_lite.refs import Packer
 from parl_lite.security import ClusterKey
 from parl_lite.settings import Settings
 from parl_lite.sockets import control_dealer, data_dealer, parse_address
@@ -132,9 +133,10 @@ class Client:
             return ActorLostError(f"{label} is lost: the connection to its process broke.")
 
         dealer = data_dealer(self._context, self.settings)
-        channel = Channel(dealer, label, self.settings, trusted=self.trusted, explain_loss=explain)
+        packer = Packer(self.key, local=address.startswith("ipc://"))
+        channel = Channel(dealer, label, self.settings, trusted=self.trusted, packer=packer, explain_loss=explain)
         channel.connect(address, self.key)
-        channel.introduce(address)
+        channel.introduce()
         self._channels[grant.job] = channel
         weakref.finalize(channel, self._loop.post, client_state.Released(grant.job)).atexit = False
         return channel
@@ -182,6 +184,7 @@ class Client:
             channel.close()
         self._loop.close()
         self._context.destroy(0)
+        stores.disconnect()
         if self._cluster is not None:
             self._cluster.end()
 

@@ -21,14 +21,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import cloudpickle
 
-from parl_lite import client, frames
+from parl_lite import client, frames, refs
 from parl_lite import project as projects
 from parl_lite.calls import Channel
 from parl_lite.class_code import sources_of
 from parl_lite.futures import FIRST_COMPLETED, Future, wait
 from parl_lite.links import Address, Link, RestartingLink
 from parl_lite.messages import JobGranted
-from parl_lite.payload import Decoder, Encoder
+from parl_lite.payload import Encoder
 from parl_lite.proxy import Proxy, make_proxy
 
 if TYPE_CHECKING:
@@ -48,10 +48,11 @@ def create(remote: RemoteClass, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     n_restarts = remote._options.max_restarts
     if not n_restarts:
         return make_proxy(remote, *_build(remote, args, kwargs))
-    fixed = Encoder().encode((args, kwargs), what=what(remote))
+    kept = refs.Kept()
+    fixed = Encoder(kept.reducers).encode((args, kwargs), what=what(remote))
 
     def build_again() -> Link:
-        args, kwargs = Decoder().decode(fixed)
+        args, kwargs = kept.decode(fixed)
         return _build(remote, args, kwargs)[0]
 
     link, hidden = _build(remote, args, kwargs)
@@ -135,7 +136,7 @@ def _steps(
         if channel is not None:
             channel.close()
         raise
-    return Link(channel, Address(grant.job, channel.label, grant.place.boot_id, grant.addresses)), set(hidden)
+    return Link(channel, Address(grant.job, channel.label, grant.place.boot_id, grant.addresses, channel.stores)), set(hidden)
 
 
 def _slot(here: client.Client, remote: RemoteClass, deadline: float, patient: bool) -> Steps[JobGranted]:

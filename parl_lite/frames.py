@@ -13,6 +13,7 @@ A message is one ZeroMQ frame (a small one costs least so), and a second one for
     SHARED (2)    it lies in shared memory of the caller: at a place (36 bytes), or, in an answer, at the one offered, where
                   only its size follows (8 bytes)
     OFFERED (4)   the answer may be written to a place (36 bytes)
+    KEPT (8)      an answer has Refs that the job keeps until the caller sends SEEN
 
     place         token (16) | process (4) | descriptor (4) | slot (4) | size (8), see shm.py
 
@@ -23,6 +24,7 @@ A message is one ZeroMQ frame (a small one costs least so), and a second one for
     SET name   value                    -> RESULT None, ERROR
     DELETE name                         -> RESULT None, ERROR
     CANCEL     (the request's number)   -> CANCELLED, if it had not begun
+    SEEN       (the request's number)   the answer was read: Refs in it need not be kept any more
     SHARE      a place, or None         -> SHARES: whether the job can open it, and where its worker keeps objects
     PROJECT    what the user's code is  -> RESULT None, NEED_CODE, ERROR
     CODE       the packed code          -> RESULT None, ERROR
@@ -39,14 +41,14 @@ from typing import Protocol
 
 HEADER = struct.Struct("<BBHxxxxQ")
 
-CREATE, CALL, GET, SET, DELETE, CANCEL, PROJECT, CODE, SHARE = range(1, 10)
+CREATE, CALL, GET, SET, DELETE, CANCEL, PROJECT, CODE, SHARE, SEEN = range(1, 11)
 RESULT, ERROR, METHOD, CANCELLED, NEED_CODE, SHARES, UNREADABLE = range(65, 72)
 
 NAMES = {CREATE: "__init__", GET: "attribute", SET: "attribute", DELETE: "attribute", PROJECT: "project", CODE: "code"}
 
 Bytes = bytes | bytearray | memoryview
 
-LARGE, SHARED, OFFERED = 1, 2, 4
+LARGE, SHARED, OFFERED, KEPT = 1, 2, 4, 8
 
 PLACE = struct.Struct("<16sIIIQ")
 SIZE = struct.Struct("<Q")
@@ -90,6 +92,16 @@ def build_answer(kind: int, request: int, name: str, parts: Sequence[Bytes]) -> 
 def build_shared_answer(kind: int, request: int, name: str, size: int) -> bytes:
     """Return the frame of an answer that lies, with so many bytes, where the caller offered."""
     return _head(kind, SHARED, request, name) + SIZE.pack(size)
+
+
+def with_kept(frame: bytes) -> bytes:
+    """Return the frame of an answer, asking for SEEN."""
+    return frame[:1] + bytes([frame[1] | KEPT]) + frame[2:]
+
+
+def build_seen(request: int) -> bytes:
+    """Return the frame that says that an answer was read."""
+    return HEADER.pack(SEEN, KEPT, 0, request)
 
 
 def _head(kind: int, flags: int, request: int, name: str) -> bytes:

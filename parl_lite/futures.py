@@ -12,6 +12,7 @@ from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import CancelledError
 from typing import Any, Protocol
 
+from parl_lite.refs import Ref
 from parl_lite.waker import Waker, of_this_thread
 
 FIRST_COMPLETED = "FIRST_COMPLETED"
@@ -229,8 +230,11 @@ def as_completed(futures: Iterable[Future], timeout: float | None = None) -> Ite
 
 
 def get(futures: Any, timeout: float | None = None) -> Any:
-    """Return the result of a future, or the results of a list of futures in its order; raises like `Future.result`."""
-    if isinstance(futures, Future):
+    """Return the result of a future, the value of a Ref, or those of a list of them in its order.
+
+    Raises like `Future.result`. Arrays in the value of a Ref cannot be written to.
+    """
+    if isinstance(futures, Future | Ref):
         return futures.result(timeout)
     deadline = None if timeout is None else time.monotonic() + timeout
     return [future.result(None if deadline is None else max(0.0, deadline - time.monotonic())) for future in futures]

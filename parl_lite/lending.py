@@ -24,6 +24,9 @@ LEAST = 128 * 1024
 _UNIT = 64 * 1024
 _PAGES = 4096
 _MOST_SEGMENTS = 256
+_MOST_IDLE = 32
+_SHARE = 4
+"""Of the memory that is available a message takes no more than such a part."""
 _FORGETFUL = 8
 """A size that was expected in vain shrinks by this part of it."""
 
@@ -31,18 +34,23 @@ _FORGETFUL = 8
 class Pool:
     """The segments of this process. What is idle is used again; thread-safe."""
 
-    def __init__(self, limit: int) -> None:
-        """Make it empty, for so many bytes and a part of the files this process may open."""
+    def __init__(self, limit: int, *, strict: bool = True) -> None:
+        """Make it empty, for so many bytes and a part of the files this process may open.
+
+        One that is not strict makes more when they are needed, and drops what is more when it is idle.
+        """
         self._limit = limit
+        self._strict = strict
         self._most = min(_MOST_SEGMENTS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 8)
         self._segments: list[Segment] = []
         self._lock = threading.Lock()  # guards _segments, and that one segment is not taken twice
         shm.on_fork_in_child(self._forget)
 
     def take(self, size: int) -> Segment | None:
-        """Return a segment for so many bytes, pinned; None when there may be no more of them."""
+        """Return a segment for so many bytes, pinned; None when there may be no more of them, or there is no memory."""
         with self._lock:
-            idle = [segment for segment in self._segments if segment.is_idle() and not segment.escaped]
+            self._drop_escaped()
+            idle = [segment for segment in self._segments if segment.is_idle()]
             fitting = [segment for segment in idle if size <= segment.capacity <= 2 * size + _UNIT]
             if fitting:
                 best = min(fitting, key=lambda segment: segment.capacity)
@@ -56,16 +64,13 @@ class Pool:
             return segment.take_slot()
 
     def _make(self, capacity: int, idle: list[Segment]) -> Segment | None:
-        for segment in self._segments.copy():
-            if segment.escaped and not segment.pinned:
-                self._drop(segment)
         used = sum(segment.capacity for segment in self._segments)
-        while idle and (used + capacity > self._limit or len(self._segments) >= self._most):
+        while idle and (used + capacity > self._limit or len(self._segments) >= self._most or len(idle) > _MOST_IDLE):
             used -= idle[0].capacity
             self._drop(idle.pop(0))
-        if used + capacity > self._limit or len(self._segments) >= self._most:
+        if self._strict and (used + capacity > self._limit or len(self._segments) >= self._most):
             return None
-        if capacity > hostos.available_memory() // 4:
+        if capacity > hostos.available_memory() // (_SHARE if self._strict else 1):
             return None
         try:
             segment = Segment(capacity)
@@ -73,6 +78,11 @@ class Pool:
             return None  # no memory, or no file
         self._segments.append(segment)
         return segment
+
+    def _drop_escaped(self) -> None:
+        for segment in self._segments.copy():
+            if segment.escaped and not segment.pinned:
+                self._drop(segment)
 
     def _drop(self, segment: Segment) -> None:
         self._segments.remove(segment)
@@ -95,6 +105,12 @@ def _capacity(size: int) -> int:
 def pool() -> Pool:
     """Return this process's pool."""
     return Pool(Settings.from_environment().shared_memory)
+
+
+@cache
+def objects() -> Pool:
+    """Return the pool of what was put."""
+    return Pool(Settings.from_environment().shared_memory, strict=False)
 
 
 @cache

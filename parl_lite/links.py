@@ -18,6 +18,7 @@ import zmq
 
 from parl_lite import client, hostos, sockets
 from parl_lite.calls import Channel
+from parl_lite.refs import Packer
 from parl_lite.security import ClusterKey
 from parl_lite.settings import Settings
 
@@ -30,6 +31,8 @@ class Address:
     label: str
     boot_id: str
     addresses: tuple[str, ...]
+    stores: tuple[str, ...] = ()
+    """Where its worker keeps objects."""
 
 
 class Link:
@@ -119,9 +122,11 @@ def _connected(address: Address) -> Channel:
     key = here.key if here is not None else ClusterKey.from_environment()
     nearest = client.nearest(address.addresses, address.boot_id, hostos.boot_id())
     dealer = sockets.data_dealer(_context(), settings)
-    channel = Channel(dealer, address.label, settings, trusted=here is None or here.trusted)
+    packer = Packer(key, local=nearest.startswith("ipc://"))
+    packer.stores = address.stores
+    channel = Channel(dealer, address.label, settings, trusted=here is None or here.trusted, packer=packer)
     channel.connect(nearest, key)
-    channel.introduce(nearest)
+    channel.introduce()
     return channel
 
 

@@ -42,6 +42,7 @@ from parl_lite.arrow_reader import MessageReader
 from parl_lite.arrow_writer import Flattened, MessageWriter, Signature, WriterCache
 from parl_lite.columns import NotArrow
 from parl_lite.errors import SerializationError
+from parl_lite.pickling import Reducers
 from parl_lite.plain_pickle import load_plain
 from parl_lite.rollout import Rollout
 
@@ -73,7 +74,9 @@ class Encoder:
     Every payload must reach the peer's Decoder, in order; after one that was not sent, call `reset`. Not thread-safe.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, reducers: Reducers | None = None) -> None:
+        """Pickle objects of some classes in the connection's own way."""
+        self._reducers = reducers
         self._slots: dict[Signature, _Slot] = {}
         self._n_messages = 0
 
@@ -102,7 +105,7 @@ class Encoder:
             return self._arrow_parts(value)
         except NotArrow:
             pass
-        return _pickle_parts(value, what)
+        return _pickle_parts(value, what, self._reducers)
 
     def reset(self) -> None:
         """Send every schema anew: for after a payload that was encoded but never sent."""
@@ -147,8 +150,12 @@ class _Slot:
 class Decoder:
     """Decodes what the peer's Encoder sent over one connection, in order. Not thread-safe."""
 
-    def __init__(self, allow_pickle: bool = True) -> None:
-        """With allow_pickle=False nothing that arrives can run code: it is arrays and plain data, or an error."""
+    def __init__(self, allow_pickle: bool = True, *, readonly: bool = False) -> None:
+        """With allow_pickle=False nothing that arrives can run code: it is arrays and plain data, or an error.
+
+        With readonly=True arrays in read-only memory stay there, and cannot be written to.
+        """
+        self._readonly = readonly
         self._readers: dict[int, MessageReader] = {}
         self._allow_pickle = allow_pickle
 
@@ -170,14 +177,17 @@ class Decoder:
     def _decode(self, data: memoryview) -> Any:
         kind = data[0] if data else -1
         if kind in (ARROW, ARROW_WITH_SCHEMA):
-            return self._read_arrow(_private(data))
+            return self._read_arrow(data if self._readonly else _private(data))
         if kind == PLAIN_PICKLE:
             return pickle.loads(data) if self._allow_pickle else load_plain(data)
         if kind != PICKLE_WITH_BUFFERS:
             raise SerializationError(f"a received value begins with {kind}, which is no kind of payload")
         if not self._allow_pickle:
             raise SerializationError(_NO_PICKLE)
-        return _read_pickle(_private(data))
+        if not self._readonly:
+            return _read_pickle(_private(data))
+        with pickling.readonly():
+            return _read_pickle(data)
 
     def _read_arrow(self, data: memoryview | bytearray) -> Any:
         kind, slot, schema_length, metadata_length, rows = ARROW_HEADER.unpack_from(data)
@@ -206,8 +216,8 @@ def _metadata_of(rollout: Rollout) -> bytes:
     return text + b" " * (-len(text) % 8)
 
 
-def _pickle_parts(value: object, what: str) -> list[Bytes]:
-    pickled, buffers = pickling.dump(value, what)
+def _pickle_parts(value: object, what: str, reducers: Reducers | None) -> list[Bytes]:
+    pickled, buffers = pickling.dump(value, what, reducers)
     if not buffers:
         return pickled
     length = sum(map(len, pickled))

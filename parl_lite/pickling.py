@@ -13,7 +13,9 @@ from __future__ import annotations
 import io
 import pickle
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pickle import PickleBuffer
 from types import CodeType, FunctionType
 from typing import Any
@@ -26,6 +28,8 @@ from parl_lite import tensors
 from parl_lite.errors import SerializationError
 
 Bytes = bytes | bytearray | memoryview
+Reducers = Mapping[type, Callable[[Any], Any]]
+"""How objects of a class are pickled: what __reduce__ would return."""
 _finished: WeakSet[type] = WeakSet()
 """Classes that travel by value and exist here in full."""
 
@@ -67,20 +71,23 @@ def is_plain(value: Any, depth: int = _PLAIN_DEPTH) -> bool:
     return kind is not dict or _PLAIN.issuperset(map(type, value))
 
 
-def dump(value: object, what: str = "the value") -> tuple[list[Bytes], list[memoryview]]:
+def dump(value: object, what: str = "the value", reducers: Reducers | None = None) -> tuple[list[Bytes], list[memoryview]]:
     """Return the pickle of a value, in parts, and the memory beside it. Both share memory with the value: copy at once.
+
+    Args:
+        reducers: how objects of some classes are pickled; a value may be pickled twice.
 
     Raises SerializationError, which begins with `what`, for what cannot travel: locks, generators, open files, CUDA
     tensors, structures nested too deeply, ...; its __cause__ is the original error.
     """
     try:
-        return _dump(_ReferencePickler, value)
+        return _dump(_ReferencePickler, value, reducers or {})
     except (SerializationError, RecursionError, MemoryError) as error:
         raise _refusal(what, error) from error
     except Exception:
         pass  # cloudpickle may know better, whatever it was
     try:
-        return _dump(_ValuePickler, value)
+        return _dump(_ValuePickler, value, reducers or {})
     except Exception as error:
         raise _refusal(what, error) from error
 
@@ -92,16 +99,20 @@ def dumps_by_value(value: object, what: str = "the value") -> bytes:
     """
     parts = _Parts()
     try:
-        _ValuePickler(parts, lambda buffer: True).dump(value)
+        _ValuePickler(parts, lambda buffer: True, {}).dump(value)
     except Exception as error:
         raise _refusal(what, error) from error
     return b"".join(parts.written)
 
 
 def rebuild_array(data: Bytes, dtype: str | np.dtype[Any], shape: tuple[int, ...], order: Any) -> Array:
-    """Return the writable array over `data`, or over a copy where that is read-only or misaligned. Named in pickles."""
+    """Return the writable array over `data`, or over a copy where that is read-only or misaligned. Named in pickles.
+
+    Within `readonly` it is read-only where `data` is.
+    """
     array: Array = np.ndarray(shape, dtype, data, order=order)
-    return array if array.flags.writeable and array.flags.aligned else array.copy(order)
+    kept = array.flags.writeable or _reading.readonly
+    return array if kept and array.flags.aligned else array.copy(order)
 
 
 def rebuild_tensor(array: Array, dtype: str, requires_grad: bool) -> Any:
@@ -126,6 +137,23 @@ def finish_class(cls: type, setting: tuple[Callable[[type, Any], object], Any]) 
         _finished.add(cls)
 
 
+class _Reading(threading.local):
+    readonly = False
+
+
+_reading = _Reading()
+
+
+@contextmanager
+def readonly() -> Iterator[None]:
+    """Let arrays that are unpickled here in read-only memory stay there."""
+    before, _reading.readonly = _reading.readonly, True
+    try:
+        yield
+    finally:
+        _reading.readonly = before
+
+
 class _TravelsByValue(Exception):
     """A class or function was met which the receiver cannot import."""
 
@@ -133,7 +161,8 @@ class _TravelsByValue(Exception):
 class _DataReducer:
     """How arrays and tensors are pickled: by `rebuild_array` and `rebuild_tensor`, their bytes in a PickleBuffer."""
 
-    def __init__(self) -> None:
+    def __init__(self, reducers: Reducers) -> None:
+        self._reducers = reducers
         self._tensor_class = tensors.tensor_class()
         self._memories: dict[object, Array] = {}
 
@@ -143,7 +172,8 @@ class _DataReducer:
             return self._reduce_array(value)
         if kind is self._tensor_class:
             return self._reduce_tensor(value)
-        return NotImplemented
+        special = self._reducers.get(kind)
+        return NotImplemented if special is None else special(value)
 
     def _reduce_array(self, array: Array) -> Any:
         dtype = array.dtype
@@ -172,9 +202,9 @@ class _DataReducer:
 class _ReferencePickler(pickle.Pickler):
     """Pickles classes and functions by reference; raises _TravelsByValue where the receiver could not follow it."""
 
-    def __init__(self, file: _Parts, keep: Callable[[PickleBuffer], bool]) -> None:
+    def __init__(self, file: _Parts, keep: Callable[[PickleBuffer], bool], reducers: Reducers) -> None:
         super().__init__(file, PROTOCOL, buffer_callback=keep)
-        self._data = _DataReducer()
+        self._data = _DataReducer(reducers)
         self._by_value = {"__main__", *cloudpickle.list_registry_pickle_by_value()}
 
     def reducer_override(self, value: Any) -> Any:
@@ -186,9 +216,9 @@ class _ReferencePickler(pickle.Pickler):
 class _ValuePickler(cloudpickle.Pickler):  # type: ignore[misc]
     """cloudpickle, with our way of arrays and tensors."""
 
-    def __init__(self, file: _Parts, keep: Callable[[PickleBuffer], bool]) -> None:
+    def __init__(self, file: _Parts, keep: Callable[[PickleBuffer], bool], reducers: Reducers) -> None:
         super().__init__(file, PROTOCOL, buffer_callback=keep)
-        self._data = _DataReducer()
+        self._data = _DataReducer(reducers)
 
     def reducer_override(self, value: Any) -> Any:
         if isinstance(value, io.TextIOWrapper) and value not in (sys.stdout, sys.stderr):
@@ -216,7 +246,9 @@ class _Parts:
         self.written.append(bytes(data) if type(data) is memoryview else data)
 
 
-def _dump(pickler_class: type[_ReferencePickler | _ValuePickler], value: object) -> tuple[list[Bytes], list[memoryview]]:
+def _dump(
+    pickler_class: type[_ReferencePickler | _ValuePickler], value: object, reducers: Reducers
+) -> tuple[list[Bytes], list[memoryview]]:
     buffers: list[memoryview] = []
 
     def keep(buffer: PickleBuffer) -> bool:
@@ -228,7 +260,7 @@ def _dump(pickler_class: type[_ReferencePickler | _ValuePickler], value: object)
         return False
 
     parts = _Parts()
-    pickler_class(parts, keep).dump(value)
+    pickler_class(parts, keep, reducers).dump(value)
     return parts.written, buffers
 
 

@@ -12,15 +12,17 @@ import time
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 from parl_lite.creation import what
-from parl_lite.errors import ActorLostError
+from parl_lite.errors import ActorLostError, ResourceError, SerializationError
 from parl_lite.futures import Future
+from parl_lite.lending import LEAST
 from parl_lite.payload import Decoder, Encoder
 from parl_lite.pool_crew import Crew, Rank
 from parl_lite.pool_members import Arguments, Call, Calls, Member, loss_of
 from parl_lite.pool_state import MAX_FAILURES, Backlog
+from parl_lite.refs import Contents, Ref, put_parts
 from parl_lite.remote import RemoteClass
 
 RANK = Rank.OWN
@@ -67,6 +69,7 @@ class ActorPool:
         _check_count("n", n)
         self._name = cls.__name__
         self._uses: weakref.WeakSet[Calls] = weakref.WeakSet()
+        self._n = n
         self._n_dropped = [0] * n
         self._crew = Crew(cls, n, _fixed((args, kwargs), what(cls)))
         try:
@@ -125,9 +128,9 @@ class ActorPool:
     def broadcast(self, method: str, /, *args: Any, version: int | None = None, **kwargs: Any) -> list[Future]:
         """Call a method of all actors without waiting; return their futures.
 
-        The arguments are fixed now. Each actor runs it after the calls that were made before, and before those that are
-        made after. Actors that come later get the last broadcast of each method before anything else. What a broadcast
-        raises is raised when the pool is used next.
+        The arguments are fixed now, and large ones go once to each machine. Each actor runs it after the calls that were
+        made before, and before those that are made after. Actors that come later get the last broadcast of each method
+        before anything else. What a broadcast raises is raised when the pool is used next.
 
         Args:
             version: a number above that of the last broadcast of the method, for the lag in `figures`; not passed on.
@@ -140,7 +143,8 @@ class ActorPool:
         if version is not None and (isinstance(version, bool) or not isinstance(version, int)):
             raise TypeError(f"version is {version!r}: it must be a whole number.")
         members = self._crew.tend()
-        self._crew.broadcasts.record(method, _fixed((args, kwargs), f"an argument of {method}"), version)
+        arguments = _stored((args, kwargs), f"an argument of {method}", self._n)
+        self._crew.broadcasts.record(method, arguments, version)
         futures = [self._crew.catch_up(member) for member in members]
         return [future for future in futures if future is not None]
 
@@ -293,6 +297,21 @@ def _fixed(arguments: Arguments, name: str) -> Arguments:
     """Return a copy of arguments, as an actor would get them."""
     fixed: Arguments = Decoder().decode(Encoder().encode(arguments, what=name))
     return fixed
+
+
+def _refuse(_: Ref) -> NoReturn:
+    raise SerializationError("a Ref travels in a call")
+
+
+def _stored(arguments: Arguments, name: str, n_actors: int) -> Arguments | Contents:
+    """Return a copy of arguments for several actors: if they are large, one in memory that the actors share."""
+    try:
+        parts = Encoder({Ref: _refuse}).encode_parts(arguments, what=name)
+        if n_actors > 1 and sum(map(len, parts)) >= LEAST:
+            return Contents(put_parts(parts))
+    except (SerializationError, ResourceError):
+        pass  # it holds a Ref, or it cannot travel at all, or there is no room
+    return _fixed(arguments, name)
 
 
 def _check_class(cls: Any) -> None:

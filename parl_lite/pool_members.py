@@ -7,10 +7,12 @@ from collections import Counter, deque
 from dataclasses import dataclass
 from typing import Any
 
+from parl_lite import frames
 from parl_lite.errors import ActorLostError, RemoteError
 from parl_lite.futures import Future
 from parl_lite.pool_state import Broadcast, Broadcasts, Receipts
 from parl_lite.proxy import Futures, Proxy
+from parl_lite.refs import Contents
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 
@@ -44,12 +46,16 @@ class Member:
         """Send what it has not got yet, in order; return the future of the last. Raises like `call`."""
         future = None
         for broadcast in broadcasts.missing(self.receipts):
-            # Here the value is encoded, once for each actor. One in shared memory would be put there where the
-            # broadcast is recorded, and only a reference to it would be sent.
-            future = self.call(broadcast.method, broadcast.arguments)
+            future = self._send(broadcast)
             self.receipts.sent[broadcast.method] = broadcast.number
             self._broadcasts.append((broadcast, future))
         return future
+
+    def _send(self, broadcast: Broadcast) -> Future:
+        if not isinstance(broadcast.arguments, Contents):
+            return self.call(broadcast.method, broadcast.arguments)
+        channel = self.actor._parl_link.channel()
+        return channel.request(frames.CALL, broadcast.method, broadcast.arguments, f"an argument of {broadcast.method}")
 
     def acknowledge(self) -> None:
         """Take note of the broadcasts that it has run; raises what one of them raised, once."""

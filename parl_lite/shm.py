@@ -168,8 +168,12 @@ class Borrower:
         return lend(memoryview(private)[HEAD:], lambda: self._done(mapping, place))
 
     def escape(self, place: Place) -> None:
-        """Note in the segment that it was handed on."""
+        """Note in a segment that it is handed on: whoever owns it does not know who reads it."""
         self._mapping(place)[_ESCAPED] = 1
+
+    def hold(self, place: Place) -> Place:
+        """Open a place for good, so that it can be handed on from here; close its descriptor in the end."""
+        return place._replace(pid=os.getpid(), fd=_open(place), slot=0)
 
     def can_open(self, place: Place) -> bool:
         """Return whether this process can read what the other has."""

@@ -52,10 +52,10 @@ def as_array(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
 
 
 def from_array(array: np.ndarray[Any, Any], name: str) -> torch.Tensor:
-    """Return the tensor of dtype `name` over the memory of `array`, a writable array of dtype `STORAGE[name]`."""
+    """Return the tensor of dtype `name` over the memory of `array`, of dtype `STORAGE[name]`; a copy if that is read-only."""
     import torch
 
-    tensor = torch.from_numpy(array)
+    tensor = torch.from_numpy(array if array.flags.writeable else array.copy())
     dtype = getattr(torch, name)
     return tensor if tensor.dtype is dtype else tensor.view(dtype)
 

@@ -110,7 +110,7 @@ def test_an_instance_that_is_made_does_what_is_asked(kind: int) -> None:
     assert state.next().refusal == ""
 
 
-@pytest.mark.parametrize("kind", [0, 10, frames.RESULT, 255])
+@pytest.mark.parametrize("kind", [0, 11, frames.RESULT, 255])
 def test_an_unknown_kind_is_refused(kind: int) -> None:
     state = made()
     state.arrived(ALICE, frame(kind, 1))

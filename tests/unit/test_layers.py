@@ -17,12 +17,12 @@ LAYERS = (
     {"errors", "settings", "version"},
     {"messages"},
     {"machine", "batching", "versions", "wire", "templates", "arrow_head", "frames", "remote_errors"}
-    | {"hostos", "folders", "launch", "waker", "sockets", "shm", "security", "keys", "listener"}
+    | {"hostos", "folders", "launch", "waker", "sockets", "shm", "security", "keys", "listener", "stores"}
     | {"tensors", "columns", "rollout", "arrow_codec", "arrow_reader", "arrow_writer"}
     | {"stacking", "pickling", "plain_pickle", "payload"}
     | {"project_patterns", "project_files", "project_archive", "project"},
     {"client_state", "pool_state", "loop"},
-    {"futures", "callbacks", "lending", "calls", "wishes", "embedded", "client"},
+    {"lending", "refs", "futures", "callbacks", "calls", "wishes", "embedded", "client"},
     {"class_code", "links", "proxy", "creation", "remote", "pool_members", "pool_crew", "pool"},
 )
 """Modules of parl_lite/, the lowest first. A module imports of its own and of lower layers, not in circles."""

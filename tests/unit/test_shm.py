@@ -118,9 +118,12 @@ def test_a_segment_that_was_handed_on_is_not_kept_mapped(segment: Segment) -> No
     borrower = Borrower()
     place = segment.place(8, segment.take_slot())
     view = borrower.borrow(place)
-    borrower.escape(place)
+    held = borrower.hold(place)
+    borrower.escape(held)
     del view
     assert segment.escaped and not borrower._mappings
+    assert Borrower().can_open(held)
+    os.close(held.fd)
 
 
 # Forks
