@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -69,11 +70,15 @@ def command_of(entry: Entry) -> click.Command:
 def _train(entry: Entry, given: dict[str, Any], logdir: Path | None, options: dict[str, Any]) -> dict[str, Any]:
     from .environments import target_of  # imports gymnasium and torch, which --help does without
     from .records import summary_text
+    from .run_folder import RunFolder
     from .training import run
 
     logging.basicConfig(format="%(message)s")
     settings = _settings(entry, given)
     logdir = logdir or Path("runs") / f"{entry.name}-{settings.env.replace('/', '-').replace(':', '-')}-{settings.seed}"
+    if options["resume"]:
+        saved = RunFolder(logdir).saved_settings(entry.name)
+        settings = _checked(lambda values: entry.settings(**values), {**saved, **given})
     target = target_of(settings.env) if options["target"] is None else options["target"]
     how = {name: options[name] for name in ("address", "resume", "overwrite")}
     summary = run(entry, settings, logdir=logdir, target=target, **how)
@@ -82,15 +87,19 @@ def _train(entry: Entry, given: dict[str, Any], logdir: Path | None, options: di
 
 
 def _settings(entry: Entry, given: dict[str, Any]) -> Any:
-    """Return the settings of a run, and say which of them are tuned."""
-    try:
-        settings = entry.settings_from(given)
-    except (ValueError, TypeError) as error:
-        raise ParlError(str(error)) from error
+    """Return the settings of a new run, and say which of them are tuned."""
+    settings = _checked(entry.settings_from, given)
     tuned = {name: value for name, value in entry.tuned_for(settings.env).items() if name not in given}
     if tuned:
         click.echo(f"tuned for {settings.env}: {', '.join(f'{name} {value}' for name, value in tuned.items())}")
     return settings
+
+
+def _checked(make: Callable[[dict[str, Any]], Any], values: dict[str, Any]) -> Any:
+    try:
+        return make(values)
+    except (ValueError, TypeError) as error:
+        raise ParlError(str(error)) from error
 
 
 if __name__ == "__main__":

@@ -67,17 +67,19 @@ class RunFolder:
         for path in [*self._numbered(), self.checkpoints / "best.ckpt", self.path / "agent.ckpt"]:
             path.unlink(missing_ok=True)
 
-    def saved_settings(self) -> dict[str, Any]:
-        """Return the settings of the run that is here; raises ParlError if there is none."""
+    def saved_settings(self, algo: str) -> dict[str, Any]:
+        """Return the settings of the run that is here; raises ParlError if there is none, or one of another algorithm."""
         try:
             content: dict[str, Any] = json.loads((self.path / "settings.json").read_text())
         except FileNotFoundError:
             raise ParlError(f"{self.path} has no run to go on with: start one without --resume.") from None
+        if content.pop("algo") != algo:
+            raise ParlError(f"{self.path} has a run of another algorithm than {algo}: choose another --logdir.")
         return content
 
     def check_same(self, algo: str, settings: Any) -> None:
         """Raise ParlError that names the settings in which a run to be resumed differs from the one that is here."""
-        saved, now = self.saved_settings(), {"algo": algo, **asdict(settings)}
+        saved, now = self.saved_settings(algo), asdict(settings)
         names = [name for name in {**saved, **now} if name not in FREE and saved.get(name) != now.get(name)]
         if names:
             changes = ", ".join(f"{name} was {saved.get(name)!r} and is {now.get(name)!r}" for name in names)
