@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from .gather import take_rows
 from .storage import Layout, Places
 
 Array = np.ndarray[Any, Any]
@@ -113,11 +114,9 @@ class StackedColumn:
             stacks[needed, j] = filler
         return stacks
 
-    def read(self, rows: Array, out: Array | None = None) -> Array:
-        """Return the observations (N, S, *frame) at positions `rows` (N,), in `out` if given, which is contiguous."""
-        stacks = np.take(self._stacks, rows, axis=0, mode="clip").reshape(-1)
-        flat = None if out is None else out.reshape(len(stacks), *self.shape[1:])
-        frames = np.take(self._frames, stacks, axis=0, out=flat, mode="clip")
+    def read(self, rows: Array, n_threads: int = 1) -> Array:
+        """Return the observations (N, S, *frame) at positions `rows` (N,), 0 or more."""
+        frames = take_rows(self._frames, self._stacks[rows].reshape(-1), n_threads)
         return frames.reshape(len(rows), *self.shape)
 
 

@@ -71,7 +71,7 @@ class SequenceReplay(ReplayBuffer):
         period: rows from one start to the next; without, length - burn_in.
         cross_episodes: see above.
         eta: share of the maximum in a priority.
-        sampler, frame_stack, extra, min_size (in sequences), seed: as in TransitionReplay.
+        sampler, frame_stack, extra, min_size (in sequences), seed, n_threads: as in TransitionReplay.
     """
 
     def __init__(
@@ -88,12 +88,13 @@ class SequenceReplay(ReplayBuffer):
         extra: Sequence[str] = (),
         min_size: int = 1,
         seed: int | np.random.SeedSequence = 0,
+        n_threads: int = 1,
     ) -> None:
         period = length - burn_in if period is None else period
         if not 0 <= burn_in < length <= capacity or not 1 <= period <= length or not 0 <= eta <= 1:
             settings = f"length {length}, burn_in {burn_in}, period {period}, eta {eta}, capacity {capacity}"
             raise ParlError(f"{settings}: needs 0 <= burn_in < length <= capacity, 1 <= period <= length and eta within [0, 1]")
-        store = StepStore(capacity, frame_stack=frame_stack, extra=extra)
+        store = StepStore(capacity, frame_stack=frame_stack, extra=extra, n_threads=n_threads)
         super().__init__(store, sampler or UniformSampler(), min_size=min_size, seed=seed)
         self.length, self.burn_in, self.period = length, burn_in, period
         self.cross_episodes, self.eta = cross_episodes, eta

@@ -62,13 +62,25 @@ class StepStore:
             0: none are.
         extra: names of further columns (T, B, ...) of the rollouts to keep.
         n_history: P of Source.
+        n_threads: that copy the observations of a batch.
     """
 
-    def __init__(self, capacity: int, *, frame_stack: int = 0, extra: Sequence[str] = (), n_history: int = 0) -> None:
+    def __init__(
+        self,
+        capacity: int,
+        *,
+        frame_stack: int = 0,
+        extra: Sequence[str] = (),
+        n_history: int = 0,
+        n_threads: int = 1,
+    ) -> None:
         if capacity < 2:
             raise ParlError(f"a replay buffer of capacity {capacity}: it needs at least 2 rows, for one transition")
         if frame_stack == 1 or frame_stack < 0:
             raise ParlError(f"frame_stack is {frame_stack}: it must be the number of frames in a stack, or 0 for no stacks")
+        if n_threads < 1:
+            raise ParlError(f"n_threads is {n_threads}: it must be at least 1")
+        self.n_threads = n_threads
         self.ring = Ring(capacity)
         self.columns: dict[str, Array] = {}
         self.obs: dict[str, PlainColumn | StackedColumn] = {}
@@ -100,7 +112,7 @@ class StepStore:
 
     def read(self, rows: Array) -> dict[str, Array]:
         """Return the observations (N, *shape) at positions `rows` (N,), by path."""
-        return {path: column.read(rows) for path, column in self.obs.items()}
+        return {path: column.read(rows, self.n_threads) for path, column in self.obs.items()}
 
     def allocate(self, obs: Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]], columns: Mapping[str, Any]) -> None:
         """Make the columns: of observations by path and of steps by name, each from (shape of a row, dtype)."""

@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .gather import take_rows
+
 Array = np.ndarray[Any, Any]
 
 
@@ -70,6 +72,6 @@ class PlainColumn:
         self._values[places.rows[begin:]] = layout.obs[begin:]
         self._values[places.final_rows] = layout.final_obs
 
-    def read(self, rows: Array, out: Array | None = None) -> Array:
-        """Return the observations (N, *shape) at positions `rows` (N,), in `out` if given."""
-        return np.take(self._values, rows, axis=0, out=out, mode="clip")  # "raise" would go through another copy
+    def read(self, rows: Array, n_threads: int = 1) -> Array:
+        """Return the observations (N, *shape) at positions `rows` (N,), 0 or more."""
+        return take_rows(self._values, rows, n_threads)

@@ -40,6 +40,7 @@ class TransitionReplay(ReplayBuffer):
         extra: names of further columns (T, B, ...) of rollouts to keep.
         min_size: transitions there must be before the first is drawn.
         seed: of the draws.
+        n_threads: that copy the observations of a batch; a second one helps with images, where a processor is free.
     """
 
     def __init__(
@@ -53,10 +54,11 @@ class TransitionReplay(ReplayBuffer):
         extra: Sequence[str] = (),
         min_size: int = 1,
         seed: int | np.random.SeedSequence = 0,
+        n_threads: int = 1,
     ) -> None:
         if n_step < 1 or not 0 <= gamma <= 1:
             raise ParlError(f"n_step is {n_step} and gamma {gamma}: at least 1 step, and a gamma between 0 and 1")
-        store = StepStore(capacity, frame_stack=frame_stack, extra=extra, n_history=n_step - 1)
+        store = StepStore(capacity, frame_stack=frame_stack, extra=extra, n_history=n_step - 1, n_threads=n_threads)
         super().__init__(store, sampler or UniformSampler(), min_size=min_size, seed=seed)
         self.n_step, self.gamma = n_step, gamma
         self._frame_stack, self._extra = frame_stack, tuple(extra)

@@ -3,7 +3,8 @@
 python tests/benchmarks/replay.py [--rounds N] [--seconds S]     prints tables and one JSON line
 
 Sample: 512 transitions of stacked frames 84 x 84 x 4 in bytes from 100,000 rows, priorities and weights included; beside it
-numpy's copy of as many bytes in one piece, into memory that is there already, and from rows of the buffer as they lie.
+numpy's copy of as many bytes: in one piece, in one piece from rows of the buffer as they lie, and observation by observation,
+as any buffer must.
 
 Shard: one actor process holds the replay, one writes rollouts of 50 steps of 8 environments, this process draws batches of
 512; for observations of 4 numbers and for stacked frames. Items a second, both at the same time.
@@ -21,7 +22,7 @@ import numpy as np
 from floors import seconds_of
 
 import parl_lite
-from parl_lite.agents.replay import PrioritizedSampler, ReplayClient, ReplayShard, ReplayWriter, TransitionReplay
+from parl_lite.agents.replay import PrioritizedSampler, RateLimiter, ReplayClient, ReplayShard, ReplayWriter, TransitionReplay
 
 _BATCH = 512
 _STACK = (4, 84, 84)
@@ -38,7 +39,12 @@ def make_rollout(shape: tuple[int, ...], dtype, seed: int, n_steps: int = 50, n_
 
 
 def make_buffer(capacity: int) -> TransitionReplay:
-    return TransitionReplay(capacity, sampler=PrioritizedSampler(), n_step=3, frame_stack=4)
+    return TransitionReplay(capacity, sampler=PrioritizedSampler(), n_step=3, frame_stack=4, min_size=_BATCH)
+
+
+def make_shard(capacity: int):
+    limiter = RateLimiter(samples_per_insert=1.0, min_size=2 * _BATCH, error_buffer=4 * _BATCH)
+    return parl_lite.remote_class(ReplayShard)(partial(make_buffer, capacity), limiter)
 
 
 @parl_lite.remote_class
@@ -49,11 +55,14 @@ class Writer:
         self.writer = ReplayWriter(shards, 0)
         self.rollouts = [make_rollout(shape, dtype, seed) for seed in range(4)]
 
-    def run(self, until: float) -> int:
-        """Return how many steps were inserted until a time of the clock."""
+    def run(self, n_least: int, until: float) -> int:
+        """Return how many steps were inserted until a time of the clock; at least so many rollouts."""
         n = 0
-        while time.time() < until:
-            self.writer.write(self.rollouts[n % 4])
+        while n < n_least or time.time() < until:
+            try:
+                self.writer.write(self.rollouts[n % 4], timeout=max(1.0, until - time.time()))
+            except TimeoutError:
+                break
             n += 1
         return n * self.rollouts[0]["reward"].size
 
@@ -64,10 +73,11 @@ def measure_sample(rounds: int) -> dict[str, float]:
     for seed in range(245):
         buffer.add(make_rollout(_STACK, np.uint8, seed % 5))
     source = np.ones((2, _BATCH, *_STACK), np.uint8)
-    target = np.zeros_like(source)
+    target, order = np.zeros_like(source), random.permutation(2 * _BATCH)
     frames = buffer.store.obs["obs"].arrays["frame"]
 
-    def sample(_):
+    def sample(n_threads, _):
+        buffer.store.n_threads = n_threads
         batch = buffer.sample(_BATCH)
         assert batch["obs"].nbytes + batch["next_obs"].nbytes == source.nbytes
 
@@ -78,7 +88,11 @@ def measure_sample(rounds: int) -> dict[str, float]:
         start = random.integers(0, len(frames) - 8 * _BATCH)
         np.copyto(target.reshape(8 * _BATCH, 84, 84), frames[start : start + 8 * _BATCH])
 
-    works = {"sample": sample, "memcpy": copy, "memcpy of rows": copy_rows}
+    def copy_pieces(_):
+        np.take(source.reshape(2 * _BATCH, -1), order, axis=0, out=target.reshape(2 * _BATCH, -1), mode="clip")
+
+    works = {"sample, one thread": partial(sample, 1), "sample, two threads": partial(sample, 2)}
+    works |= {"memcpy": copy, "memcpy of rows": copy_rows, "memcpy by obs": copy_pieces}
     times: dict[str, list[float]] = {name: [] for name in works}
     for work in works.values():
         work(0)
@@ -86,24 +100,27 @@ def measure_sample(rounds: int) -> dict[str, float]:
         for name, work in works.items():
             times[name].append(seconds_of(work, 1))
     found = {name: statistics.median(values) * 1e3 for name, values in times.items()}
-    ratio = statistics.median(mine / bare for mine, bare in zip(times["sample"], times["memcpy"], strict=True))
-    return {**found, "ratio": ratio}
+    pairs = zip(times["sample, two threads"], times["memcpy"], strict=True)
+    return {**found, "ratio": statistics.median(mine / bare for mine, bare in pairs)}
 
 
 def measure_shard(shape: tuple[int, ...], dtype, seconds: float) -> dict[str, float]:
     """Return items inserted and sampled a second through one shard."""
-    make_shard = parl_lite.remote_class(ReplayShard)
-    with ReplayClient(lambda _: make_shard(partial(make_buffer, 20_000)), 1, batch_size=_BATCH, prefetch=2) as client:
+    with ReplayClient(lambda _: make_shard(20_000), 1, batch_size=_BATCH, prefetch=2) as client:
         writer = Writer(client.shards, shape, dtype)
-        writer.run(time.time() + 0.5)
+        writer.run(6, 0.0)
         client.sample(timeout=20)
-        begin, n = time.perf_counter(), 0
-        inserting = writer.futures.run(time.time() + seconds)
+        begin, n, elapsed = time.perf_counter(), 0, 1.0
+        inserting = writer.futures.run(0, time.time() + seconds)
         while not inserting.done():
-            batch = client.sample(timeout=20)
+            try:
+                batch = client.sample(timeout=0.5)
+            except TimeoutError:  # the writer has ended, and samples are as far ahead as they may be
+                continue
             client.update_priorities(batch["index"], np.ones(_BATCH))
             n += _BATCH
-        return {"inserted": inserting.result() / seconds, "sampled": n / (time.perf_counter() - begin)}
+            elapsed = time.perf_counter() - begin
+        return {"inserted": inserting.result() / seconds, "sampled": n / elapsed}
 
 
 @click.command()
@@ -113,9 +130,8 @@ def main(rounds: int, seconds: float) -> None:
     """Measure and print."""
     sample = measure_sample(rounds)
     print(f"a sample of {_BATCH} transitions of 84 x 84 x 4 bytes, ms")
-    for name in ("sample", "memcpy", "memcpy of rows"):
-        print(f"{name:20}{sample[name]:10.2f}")
-    print(f"{'ratio':20}{sample['ratio']:10.2f}")
+    for name, value in sample.items():
+        print(f"{name:20}{value:10.2f}")
     parl_lite.connect(n_cpu=2)
     kinds = {"4 numbers": ((4,), np.float32), "84 x 84 x 4 bytes": (_STACK, np.uint8)}
     shards = {name: measure_shard(*kind, seconds) for name, kind in kinds.items()}
