@@ -10,9 +10,9 @@ from torch import Tensor
 from torch.distributions import Categorical
 
 from parl_lite.algorithm import Algorithm
+from parl_lite.algorithms.models import accept
 from parl_lite.algorithms.updates import descend, set_learning_rate
 from parl_lite.model import Model
-from parl_lite.utils.model_methods import check_model_method
 
 MAX_GRAD_NORM = 40.0
 """The gradient of the sum over the batch is scaled down to this norm, if longer."""
@@ -39,13 +39,12 @@ class A2C(Algorithm):
     Args:
         model: `policy(obs)` -> logits (B, A), `value(obs)` -> (B,); `policy_and_value(obs)` -> both, where it is
             there, saves `sample` and `prob_and_value` the second pass.
+            The model stays on the device where it is.
         config: "vf_loss_coeff" and "learning_rate"; further entries are ignored.
     """
 
     def __init__(self, model: Model, config: Mapping[str, Any]) -> None:
-        for method in ("policy", "value"):
-            check_model_method(model, method, "A2C")
-        self.model = model
+        self.model = accept(model, self, "policy", "value")
         self.vf_loss_coeff = float(config["vf_loss_coeff"])
         self.optimizer = torch.optim.Adam(model.parameters(), lr=float(config["learning_rate"]))
 

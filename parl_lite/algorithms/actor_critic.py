@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from parl_lite.algorithm import Algorithm
-from parl_lite.algorithms.models import accept
+from parl_lite.algorithms.models import accept, place
 from parl_lite.algorithms.updates import descend
 from parl_lite.model import Model
 
@@ -28,7 +28,7 @@ class OffPolicyActorCritic(Algorithm):
     def __init__(
         self, model: Model, gamma: float, tau: float, actor_lr: float, critic_lr: float, methods: tuple[str, ...] = ()
     ) -> None:
-        self.model = accept(model, self, "policy", "value", "get_actor_params", "get_critic_params", *methods)
+        self.model = place(accept(model, self, "policy", "value", "get_actor_params", "get_critic_params", *methods))
         self.target_model = copy.deepcopy(self.model)
         self.gamma = gamma
         self.tau = tau

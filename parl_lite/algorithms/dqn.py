@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from parl_lite.algorithm import Algorithm
-from parl_lite.algorithms.models import accept
+from parl_lite.algorithms.models import accept, place
 from parl_lite.algorithms.updates import bootstrapped, descend
 from parl_lite.model import Model
 
@@ -27,7 +27,7 @@ class DQN(Algorithm):
     """
 
     def __init__(self, model: Model, gamma: float, lr: float) -> None:
-        self.model = accept(model, self, "forward")
+        self.model = place(accept(model, self, "forward"))
         self.target_model = copy.deepcopy(self.model)
         self.gamma = gamma
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=lr)

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.distributions import Categorical, kl_divergence
 
 from parl_lite.algorithm import Algorithm
-from parl_lite.algorithms.models import accept
+from parl_lite.algorithms.models import accept, place
 from parl_lite.algorithms.updates import descend, set_learning_rate, vtrace
 from parl_lite.model import Model
 
@@ -51,7 +51,7 @@ class IMPALA(Algorithm):
         clip_rho_threshold: float,
         clip_pg_rho_threshold: float,
     ) -> None:
-        self.model = accept(model, self, "policy", "value")
+        self.model = place(accept(model, self, "policy", "value"))
         self.sample_batch_steps = sample_batch_steps
         self.gamma = gamma
         self.vf_loss_coeff = vf_loss_coeff

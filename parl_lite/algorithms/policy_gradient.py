@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.distributions import Categorical
 
 from parl_lite.algorithm import Algorithm
-from parl_lite.algorithms.models import accept
+from parl_lite.algorithms.models import accept, place
 from parl_lite.algorithms.updates import descend
 from parl_lite.model import Model
 
@@ -24,7 +24,7 @@ class PolicyGradient(Algorithm):
     """
 
     def __init__(self, model: Model, lr: float) -> None:
-        self.model = accept(model, self, "forward")
+        self.model = place(accept(model, self, "forward"))
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=lr)
 
     def predict(self, obs: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.distributions import Categorical, Distribution, Independent, Normal
 
 from parl_lite.algorithm import Algorithm
-from parl_lite.algorithms.models import accept
+from parl_lite.algorithms.models import accept, place
 from parl_lite.algorithms.updates import descend, set_learning_rate
 from parl_lite.model import Model
 
@@ -49,7 +49,7 @@ class PPO(Algorithm):
         norm_adv: bool = True,
         continuous_action: bool = False,
     ) -> None:
-        self.model = accept(model, self, "policy", "value")
+        self.model = place(accept(model, self, "policy", "value"))
         self.clip_param = clip_param
         self.value_loss_coef = value_loss_coef
         self.entropy_coef = entropy_coef

@@ -44,6 +44,27 @@ def run(tmp_path: Path) -> Run:
     return run
 
 
+LOGGING = """
+import logging
+import parl_lite as parl
+
+def look():
+    return [str(handler) for handler in logging.getLogger().handlers], logging.getLogger().level
+
+@parl.remote_class
+class Actor:
+    def __init__(self):
+        before = look()
+        from parl_lite.utils import logger
+        self.same = look() == before
+        logger.info("a line of the actor")
+
+parl.connect(log_to_driver=True)
+assert Actor().same
+parl.disconnect()
+"""
+
+
 def learnt(results: Results, factor: float) -> str:
     """Check that the last returns are `factor` times the first; return what else the script says."""
     ((first, last, more),) = results
@@ -77,6 +98,17 @@ def test_ppo_with_an_actor_for_each_environment(run, address):
 def test_ppo_of_continuous_actions(run, address):
     ((_, _, finite),) = run("ppo.py", "--continuous_action", PARL_LITE_ADDRESS=address)
     assert finite == "True"
+
+
+def test_a_line_that_an_actor_logs_appears_once_and_the_logging_of_the_actor_stays_as_it_is(address, tmp_path):
+    environment = os.environ | {"PARL_LITE_ADDRESS": address}
+    (tmp_path / "script.py").write_text(LOGGING)
+    command = [sys.executable, "script.py"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    (line,) = [line for line in done.stdout.splitlines() if "a line of the actor" in line]
+    assert line.startswith("(Actor ")
+    assert sorted(os.listdir(tmp_path)) == ["script.py"]
 
 
 @pytest.mark.slow

@@ -404,6 +404,10 @@ def test_alpha_is_the_price_of_an_unlikely_action() -> None:
         (lambda: algorithms.PPO(Values([1.0])), "PPO calls model.policy"),
         (lambda: impala(Values([1.0]), 2), "IMPALA calls model.policy"),
         (lambda: algorithms.SAC(Values([1.0]), **OFF_POLICY, alpha=0.2), "SAC calls model.policy"),
+        (
+            lambda: algorithms.DQN(nn.Linear(1, 2), gamma=0.9, lr=0.1),
+            "DQN needs a parl_lite.Model, not Linear: derive your network",
+        ),
         (lambda: algorithms.DDPG(ActorCritic([[0.0]], [[0.0]]), **OFF_POLICY), "DDPG calls model.get_actor_params"),
     ],
 )
