@@ -14,7 +14,7 @@ from typing import Any
 import click
 import zmq
 
-from parl_lite import keys
+from parl_lite import hostos, keys
 from parl_lite.errors import ParlError
 from parl_lite.folders import move_in, remove_if_empty_of_life
 from parl_lite.loop import Loop
@@ -37,6 +37,7 @@ _LINGER_MS = 1000
 def main(address: str, folder: Path | None, key_file: Path | None, parent: int | None, ready_fd: int | None) -> None:
     """Run a master until it is told to end."""
     log_to_stderr()
+    hostos.raise_descriptor_limit()
     announcement = Announcement(ready_fd)
     settings = Settings.from_environment()
     home = _home(address, folder)

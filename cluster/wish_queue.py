@@ -16,7 +16,7 @@ Key = tuple[bytes, int]
 OuterT = TypeVar("OuterT")
 InnerT = TypeVar("InnerT")
 
-_LOOK_INTERVAL = 0.1
+_LOOK_INTERVAL = 0.25
 """Counting how many wishes are before each costs a look at all of them, so that many notices share one look."""
 
 
@@ -91,7 +91,8 @@ class WishQueue:
             if now >= wish.next_notice:
                 wish.next_notice = now + interval
                 found.append((n_before, wish))
-            next_notice = min(next_notice, wish.next_notice)
+            if wish.next_notice < next_notice:
+                next_notice = wish.next_notice
         self._look_at = max(next_notice, now + _LOOK_INTERVAL)
         return found
 

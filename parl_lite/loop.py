@@ -4,6 +4,9 @@ socket, monitor, watched descriptors, posted events, deadline
       │ events
       ▼
 machine.handle(event, now) ──actions──▶ Send / Say / Finish here, all others to `perform`
+
+A ROUTER's monitor tells that some connection broke, not whose. So all peers are probed then, with an empty message, and some
+times more, for the socket may learn it after its monitor. While nothing breaks, an idle master is idle.
 """
 
 from __future__ import annotations
@@ -41,6 +44,10 @@ logger = logging.getLogger("parl_lite")
 _HANDSHAKE_FAILED = zmq.EVENT_HANDSHAKE_FAILED_AUTH | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
 _MESSAGES_A_TURN = 256
 """So many messages are taken in before the rest gets its turn."""
+_PROBES_A_BREAK = 4
+"""So often peers are probed, `probe_interval` apart, when a connection broke."""
+_DONTWAIT = int(zmq.DONTWAIT)  # plain numbers: an enum's operators would cost a microsecond each
+_SNDMORE = int(zmq.SNDMORE | zmq.DONTWAIT)
 
 
 class Loop:
@@ -64,14 +71,14 @@ class Loop:
         self._waker = Waker()
         self._watched: dict[int, Callable[[], Iterable[Any]]] = {}
         self._finish: Finish | None = None
-        self._next_probe = 0.0
+        self._last_probe = 0.0
+        self._probes_due = _PROBES_A_BREAK
         self._poller = zmq.Poller()
         self._poller.register(socket, zmq.POLLIN)
         self._poller.register(self._waker.fileno(), zmq.POLLIN)
-        self._monitor: zmq.Socket[bytes] | None = None
-        if not self._is_router:
-            self._monitor = socket.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED | _HANDSHAKE_FAILED)
-            self._poller.register(self._monitor, zmq.POLLIN)
+        of_dealer = zmq.EVENT_HANDSHAKE_SUCCEEDED | _HANDSHAKE_FAILED
+        self._monitor = socket.get_monitor_socket(zmq.EVENT_DISCONNECTED | (0 if self._is_router else of_dealer))
+        self._poller.register(self._monitor, zmq.POLLIN)
 
     # --- for other threads ---------------------------------------------------------------------------------
 
@@ -105,9 +112,9 @@ class Loop:
 
     def close(self, linger_ms: int = 0) -> None:
         """Close the socket and what belongs to it; messages under way have `linger_ms` to leave."""
-        if self._monitor is not None:
+        if not self._socket.closed:
             self._socket.disable_monitor()
-            self._monitor.close(0)  # an open monitor would hang the context's end
+        self._monitor.close(0)  # an open monitor would hang the context's end
         self._socket.close(linger_ms)
         self._waker.close()
 
@@ -126,11 +133,13 @@ class Loop:
                 yield from callback()
 
     def _connection_events(self, readable: set[Any]) -> Iterable[Any]:
-        if self._monitor is None or self._monitor not in readable:
+        if self._monitor not in readable:
             return
         while self._monitor.poll(0):
             kind = recv_monitor_message(self._monitor)["event"]
-            if kind == zmq.EVENT_HANDSHAKE_SUCCEEDED:
+            if self._is_router:
+                self._probes_due = _PROBES_A_BREAK
+            elif kind == zmq.EVENT_HANDSHAKE_SUCCEEDED:
                 yield Connected()
             elif kind == zmq.EVENT_DISCONNECTED:
                 yield Disconnected()
@@ -142,7 +151,7 @@ class Loop:
             return
         for _ in range(_MESSAGES_A_TURN):
             try:
-                frames = self._socket.recv_multipart(zmq.DONTWAIT)
+                frames = self._receive()
             except zmq.Again:
                 return
             peer = frames.pop(0) if self._is_router else MASTER
@@ -153,14 +162,28 @@ class Loop:
             except wire.WireError as error:
                 yield Babbled(peer, str(error))
 
+    def _receive(self) -> list[bytes]:
+        """Return the frames of one message; a frame that is not copied says at no cost whether more follow."""
+        frame = self._socket.recv(_DONTWAIT, copy=False)
+        frames = [frame.bytes]
+        while frame.more:
+            frame = self._socket.recv(_DONTWAIT, copy=False)
+            frames.append(frame.bytes)
+        return frames
+
     def _timed_events(self) -> Iterable[Any]:
         now = self._clock()
-        if self._is_router and now >= self._next_probe:
-            self._next_probe = now + self._settings.probe_interval
+        if self._is_router and now >= self._next_probe():
+            self._last_probe = now
+            self._probes_due = max(0, self._probes_due - 1)
             yield from self._lost_peers()
         deadline = self._machine.deadline()
         if deadline is not None and now >= deadline:
             yield Woke()
+
+    def _next_probe(self) -> float:
+        """Return when to look for broken connections: soon if there is one, now and then in any case."""
+        return self._last_probe + (self._settings.probe_interval if self._probes_due else self._settings.liveness_timeout)
 
     def _lost_peers(self) -> Iterable[PeerLost]:
         for peer in list(self._machine.peers()):
@@ -191,20 +214,25 @@ class Loop:
     def _deliver(self, frames: list[bytes]) -> bool:
         """Send, and return whether the peer's connection stood."""
         try:
-            self._socket.send_multipart(frames, zmq.DONTWAIT)
+            self._send(frames)
         except zmq.ZMQError as error:
             if error.errno not in (zmq.EHOSTUNREACH, zmq.EAGAIN):
                 raise
             if self._is_router or not int(self._socket.get(zmq.EVENTS)) & zmq.POLLOUT:
                 return False
             # the connection has just been made, and sending looked too soon after the last time to see it
-            self._socket.send_multipart(frames, zmq.DONTWAIT)
+            self._send(frames)
         return True
+
+    def _send(self, frames: list[bytes]) -> None:
+        for frame in frames[:-1]:
+            self._socket.send(frame, _SNDMORE)
+        self._socket.send(frames[-1], _DONTWAIT)
 
     def _milliseconds_left(self) -> int | None:
         if self._posted:
             return 0
-        times = [self._next_probe] if self._is_router and self._machine.peers() else []
+        times = [self._next_probe()] if self._is_router else []
         deadline = self._machine.deadline()
         if deadline is not None:
             times.append(deadline)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields
 class Settings:
     """Times in seconds, sizes in bytes."""
 
-    heartbeat_interval: float = 1.0
+    heartbeat_interval: float = 2.5
     """How often libzmq asks a silent peer whether it lives."""
     liveness_timeout: float = 10.0
     """A peer that answers no heartbeat for so long is taken for dead (a frozen machine, a cut link)."""

@@ -20,7 +20,12 @@ _PIECE = 32 * 1024 * 1024
 _SNDMORE = int(zmq.SNDMORE)
 _NEVER_MS = 2**31 - 1
 _CONTROL_QUEUE = 100_000
-"""So many control messages may wait for one peer; more, and it is taken for dead."""
+"""So many control messages may wait for one peer; more, and it is taken for dead.
+
+As many may wait to be read: behind a full queue heartbeats wait, too, and a busy process would be taken for dead.
+"""
+_BACKLOG = 4096
+"""So many may knock at the master's door at once, as when a whole cluster starts; the system's own limit may be lower."""
 _CONNECT_TIMEOUT = 2.0
 """The system tries to connect less and less often, up to once a minute; tried anew so often a healed link is used soon."""
 
@@ -31,6 +36,8 @@ def control_router(context: zmq.Context[zmq.Socket[bytes]], settings: Settings) 
     router.set(zmq.ROUTER_MANDATORY, 1)  # a peer that is gone is an error, not silence
     router.set(zmq.ROUTER_HANDOVER, 1)  # a peer that connects again takes its name with it
     router.set(zmq.SNDHWM, _CONTROL_QUEUE)
+    router.set(zmq.RCVHWM, _CONTROL_QUEUE)
+    router.set(zmq.BACKLOG, _BACKLOG)
     router.set(zmq.MAXMSGSIZE, settings.max_control_message)
     _common(router, settings)
     return router
@@ -42,6 +49,7 @@ def control_dealer(context: zmq.Context[zmq.Socket[bytes]], settings: Settings, 
     dealer.set(zmq.ROUTING_ID, identity)
     dealer.set(zmq.IMMEDIATE, 1)  # queue nothing for a master that is not there
     dealer.set(zmq.SNDHWM, _CONTROL_QUEUE)
+    dealer.set(zmq.RCVHWM, _CONTROL_QUEUE)
     dealer.set(zmq.MAXMSGSIZE, settings.max_control_message)
     dealer.set(zmq.CONNECT_TIMEOUT, _milliseconds(min(_CONNECT_TIMEOUT, settings.liveness_timeout)))
     _common(dealer, settings)

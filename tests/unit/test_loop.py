@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import os
 import socket
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -274,13 +276,16 @@ def test_a_message_to_somebody_unknown_is_a_loss(sides: Sides) -> None:
     assert machine.events == ["hello", PeerLost(b"nobody")]
 
 
-def test_a_probe_finds_out_that_a_peer_is_gone(sides: Sides) -> None:
+def test_a_probe_finds_out_that_a_peer_is_gone_though_no_monitor_tells_it(sides: Sides) -> None:
     stays, goes = sides.dealer(b"stays"), sides.dealer(b"goes")
     machine = Tape((Received(b"goes", Goodbye()), ["close"]), (PeerLost(b"goes"), [DONE]))
     machine.watched = [b"stays", b"goes"]
     say(stays, AskStatus())
     say(goes, Goodbye())
-    sides.loop(machine, perform=lambda _: goes.close(), clock=Clock()).run()
+    often = dataclasses.replace(SETTINGS, liveness_timeout=0.02, probe_interval=0.02)
+    loop = Loop(sides.router, machine, lambda _: goes.close(), often)
+    sides.loops.append(loop)
+    loop.run()
     assert PeerLost(b"stays") not in machine.events
     assert stays.recv_multipart() == [b""]
 
@@ -293,6 +298,53 @@ def test_a_peer_is_probed_once_an_interval_however_much_happens(sides: Sides) ->
     sides.loop(machine).run()
     heard = [dealer.recv_multipart(), dealer.recv_multipart()]
     assert heard == [[b""], wire.encode(Goodbye())]
+
+
+def test_a_connection_that_breaks_is_noticed_by_the_probes_that_follow(sides: Sides) -> None:
+    patient = dataclasses.replace(SETTINGS, liveness_timeout=1000.0, probe_interval=0.05)
+    listener = control_router(sides.context, SETTINGS)
+    port = bind_tcp(listener, "127.0.0.1", [], None)
+    dealer = control_dealer(sides.context, SETTINGS, b"goes")
+    sides.dealers.append(dealer)
+    dealer.set(zmq.IMMEDIATE, 0)
+    dealer.connect(f"tcp://127.0.0.1:{port}")
+    machine = Tape((Received(b"goes", Goodbye()), ["wait"]), ("go", ["close"]), (PeerLost(b"goes"), [DONE]))
+
+    def perform(action: str) -> None:
+        if action == "close":
+            dealer.close(0)
+        else:
+            machine.watched = [b"goes"]
+            timer.start()  # when it ends, the probes that every loop begins with are over
+
+    loop = Loop(listener, machine, perform, patient)
+    timer = threading.Timer(0.4, loop.post, ["go"])
+    sides.loops.append(loop)
+    say(dealer, Goodbye())
+    assert loop.run() == DONE
+    timer.join()
+    assert machine.events == [Received(b"goes", Goodbye()), "go", PeerLost(b"goes")]
+
+
+def test_while_no_connection_breaks_peers_are_left_in_peace(sides: Sides, pipe: tuple[int, int]) -> None:
+    dealer, now = sides.dealer(), [100.0]
+    machine = Tape(("end", [Send(b"peer", Goodbye()), DONE]))
+    machine.watched = [b"peer"]
+    n_turns = int(SETTINGS.liveness_timeout) - 1
+    os.write(pipe[1], b"-" * n_turns)
+
+    def a_second_later() -> Iterable[str]:
+        now[0] += 1.0
+        os.read(pipe[0], 1)
+        return ["end"] if now[0] == 100.0 + n_turns else []
+
+    loop = sides.loop(machine, clock=lambda: now[0])
+    loop.watch(pipe[0], a_second_later)
+    loop.run()
+    heard: list[list[bytes]] = []
+    while not heard or heard[-1] == [b""]:
+        heard.append(dealer.recv_multipart())
+    assert heard == [*[[b""]] * 4, wire.encode(Goodbye())]
 
 
 # Time
