@@ -33,7 +33,7 @@ def collect(mode: AutoresetMode, n_rollouts: int = 2, **settings):
     return model, [collector.collect() for _ in range(n_rollouts)]
 
 
-@pytest.mark.parametrize("settings", [{}, {"shared": True}, {"lstm_size": 5}])
+@pytest.mark.parametrize("settings", [{}, {"shared": True}, {"lstm_size": 5}, {"normalize_obs": True}])
 @pytest.mark.parametrize("mode", MODES)
 def test_the_learner_computes_the_parameters_that_the_actor_acted_with(mode, settings):
     model, rollouts = collect(mode, **settings)
