@@ -5,6 +5,7 @@ from __future__ import annotations
 from .actor import Receipt, ReplayShard, Sample, Wait
 from .buffer import ReplayBuffer
 from .client import ReplayClient
+from .offline import OfflineReplay, save_episodes
 from .prioritized import PrioritizedSampler, importance_weights
 from .rate_limiter import RateLimiter
 from .sequences import SequenceReplay, mixed_priority
@@ -13,6 +14,7 @@ from .uniform import UniformSampler
 from .writer import ReplayWriter
 
 __all__ = [
+    "OfflineReplay",
     "PrioritizedSampler",
     "RateLimiter",
     "Receipt",
@@ -27,4 +29,5 @@ __all__ = [
     "Wait",
     "importance_weights",
     "mixed_priority",
+    "save_episodes",
 ]
