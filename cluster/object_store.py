@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -18,10 +19,13 @@ from parl_lite.frames import PLACE
 from parl_lite.loop import Loop
 from parl_lite.shm import Segment
 from parl_lite.stores import DROP, FIND, HAVE, KEEP, NONE, NUMBER, PIECE, SEND
+from parl_lite.waker import Waker
 
 logger = logging.getLogger("parl_lite")
 
 _IDENTITY_SIZE = 16
+_LOOKS = (0.05, 1.0, 5.0)
+"""So long after a connection broke its owner is looked for: the news comes before the ROUTER knows it."""
 
 
 @dataclass
@@ -51,20 +55,16 @@ class ObjectStore:
         self._objects: dict[bytes, Stored] = {}
         self._monitor = router.get_monitor_socket(zmq.EVENT_DISCONNECTED)
         loop.watch(int(router.get(zmq.FD)), self._receive)
+        self._monitor.poll(0)  # its descriptor tells of news only after somebody has looked
+        self._look_wish = Waker()
         loop.watch(int(self._monitor.get(zmq.FD)), self._somebody_left)
-
-    def forget_the_dead(self) -> None:
-        """Let go of what only owners have kept whose connection is gone."""
-        owners = {owner for stored in self._objects.values() for owner in stored.owners}
-        for owner in owners:
-            if not self._answer(owner, b""):
-                self._left(owner)
-        self._receive()  # sending may have consumed the sign that something has come
+        loop.watch(self._look_wish.fileno(), self._look)
 
     def close(self) -> None:
         """Close the socket, and let go of everything."""
-        for sock in (self._router, self._monitor):
-            self._loop.unwatch(int(sock.get(zmq.FD)))
+        for fd in (self._router.get(zmq.FD), self._monitor.get(zmq.FD), self._look_wish.fileno()):
+            self._loop.unwatch(int(fd))
+        self._look_wish.close()
         self._router.disable_monitor()
         self._monitor.close(0)
         self._router.close(0)
@@ -92,8 +92,24 @@ class ObjectStore:
     def _somebody_left(self) -> Iterable[object]:
         while self._monitor.poll(0):
             self._monitor.recv_multipart()
-        self.forget_the_dead()
+        for seconds in _LOOKS if self._objects else ():
+            timer = threading.Timer(seconds, self._look_wish.wake)
+            timer.daemon = True
+            timer.start()
         return ()
+
+    def _look(self) -> Iterable[object]:
+        self._look_wish.clear()
+        self._forget_the_dead()
+        return ()
+
+    def _forget_the_dead(self) -> None:
+        """Let go of what only owners have kept whose connection is gone."""
+        owners = {owner for stored in self._objects.values() for owner in stored.owners}
+        for owner in owners:
+            if not self._answer(owner, b""):
+                self._left(owner)
+        self._receive()  # sending may have consumed the sign that something has come
 
     # --- objects -------------------------------------------------------------------------------------------
 
