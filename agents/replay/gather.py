@@ -22,12 +22,13 @@ _WORTH_IT = 1 << 22
 def take_rows(values: Array, rows: Array, n_threads: int = 1) -> Array:
     """Return `values[rows]` (N, *item) for `rows` (N,) within bounds, by up to `n_threads` threads, this one among them."""
     out = np.empty((len(rows), *values.shape[1:]), dtype=values.dtype)
-    n_threads = min(n_threads, 1 + out.nbytes // _WORTH_IT)
-    borders = np.linspace(0, len(rows), n_threads + 1).astype(int).tolist()
+    if n_threads == 1 or out.nbytes < _WORTH_IT:
+        return np.take(values, rows, axis=0, out=out, mode="clip")  # "raise" would go through another copy
+    borders = [len(rows) * part // n_threads for part in range(n_threads + 1)]
 
     def take(part: int) -> None:
         piece = slice(borders[part], borders[part + 1])
-        np.take(values, rows[piece], axis=0, out=out[piece], mode="clip")  # "raise" would go through another copy
+        np.take(values, rows[piece], axis=0, out=out[piece], mode="clip")
 
     others = [_helpers(n_threads - 1, os.getpid()).submit(take, part) for part in range(1, n_threads)]
     take(0)

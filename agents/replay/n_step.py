@@ -39,21 +39,20 @@ def n_step_windows(reward: Array, terminated: Array, truncated: Array, valid: Ar
         gamma: discount of one step.
         n: steps of a full window, at least 1.
     """
-    length = len(reward)
+    length, n_envs = reward.shape
     powers = gamma ** np.arange(n + 1, dtype=np.float64)
-    total = np.zeros(reward.shape, dtype=np.float64)
-    steps = np.zeros(reward.shape, dtype=np.int64)  # k so far
-    going = valid.copy()
-    ended = terminated | truncated
-    for k in range(min(n, length)):
-        head = slice(0, length - k)
-        total[head] += going[head] * powers[k] * reward[k:]
-        steps[head] += going[head]
-        follows = np.zeros_like(going)  # whether row t + k + 1 is the next step of the same episode
-        follows[: length - k - 1] = valid[k + 1 :]
-        follows[head] &= ~ended[k:]
-        going &= follows
+    goes_on = valid & ~(terminated | truncated)  # whether row t + 1 is the next step of the same episode
+    goes_on[:-1] &= valid[1:]
+    goes_on[-1] = False
+    total = np.where(valid, reward, 0.0).astype(np.float64)
+    steps = valid.astype(np.int64)
+    going = goes_on
+    for k in range(1, min(n, length)):
+        going = going[:-1]  # whether row t + k belongs to the window of row t, for t < length - k
+        total[:-k] += powers[k] * (going * reward[k:])
+        steps[:-k] += going
+        going = going & goes_on[k:]
     last = np.arange(length)[:, None] + np.maximum(steps, 1) - 1
-    dead = np.take_along_axis(terminated, last, axis=0) | ~valid
+    dead = terminated[last, np.arange(n_envs)] | ~valid
     discount = np.where(dead, 0.0, powers[steps])
     return Windows(total.astype(np.float32), discount.astype(np.float32), last)

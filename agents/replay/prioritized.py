@@ -78,8 +78,9 @@ class PrioritizedSampler(UniformSampler):
     def remove(self, rows: Array) -> None:
         """Take positions (N,) away, those that are there."""
         rows = rows[self.present[rows]]
-        super().remove(rows)
-        self.tree.set(rows, 0.0)
+        if len(rows):
+            super().remove(rows)
+            self.tree.set(rows, 0.0)
 
     def draw(self, n: int, random: np.random.Generator) -> tuple[Array, Array]:
         """Return `n` positions (n,), stratified over the priorities, and their probabilities (n,) float64."""

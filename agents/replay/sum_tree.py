@@ -13,6 +13,9 @@ import numpy as np
 
 Array = np.ndarray[Any, Any]
 
+_FEW = 16
+"""So many leaves are set one by one."""
+
 
 class SumTree:
     """Sums of `capacity` non-negative float64 leaves, all zero at first.
@@ -50,13 +53,23 @@ class SumTree:
         nodes = self._nodes
         node = self._first + np.asarray(index, dtype=np.int64)
         nodes[node] = value
-        if len(node) > 2 * self._depth:
-            node = np.unique(node)
+        if len(node) <= _FEW:
+            self._sum_above(node.tolist())
+            return
+        node = np.unique(node)
         for _ in range(self._depth):
             node = node >> 1
             if len(node) > 64:  # they are sorted: leave out what two children share
                 node = node[np.flatnonzero(np.diff(node, prepend=-1))]
             nodes[node] = nodes[2 * node] + nodes[2 * node + 1]
+
+    def _sum_above(self, node: list[int]) -> None:
+        """Compute the nodes above a few leaves one by one: numpy costs more for so little."""
+        nodes = self._nodes
+        for _ in range(self._depth):
+            node = list({one >> 1 for one in node})
+            for one in node:
+                nodes[one] = nodes[2 * one] + nodes[2 * one + 1]
 
     def replace(self, leaves: Array) -> None:
         """Set all leaves (capacity,) at once."""

@@ -71,7 +71,7 @@ class TransitionReplay(ReplayBuffer):
         rows = np.concatenate([added.history, added.rows[:-1]])  # (P + T, B)
         reward, terminated, truncated, step = (columns[name][rows] for name in ("reward", "terminated", "truncated", "step"))
         windows = n_step_windows(reward, terminated, truncated, step, self.gamma, self.n_step)
-        last = np.take_along_axis(rows, windows.last, axis=0)
+        last = rows[windows.last, np.arange(rows.shape[1])]
         self._reward[rows], self._discount[rows] = windows.reward, windows.discount
         self._next[rows] = self.store.ring.successor[last]
         is_step = columns["step"][added.rows[:-1]]

@@ -49,7 +49,10 @@ class UniformSampler:
 
     def remove(self, rows: Array) -> None:
         """Take positions (N,) away, those that are there; the same may come twice."""
-        rows = np.unique(rows[self.present[rows]])
+        rows = rows[self.present[rows]]
+        if not len(rows):
+            return
+        rows = np.unique(rows)
         self.n_items -= len(rows)
         self.present[rows] = False
 
