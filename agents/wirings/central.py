@@ -33,7 +33,7 @@ from parl_lite.errors import ActorLostError
 from parl_lite.pool import RANK, ActorPool, Item
 
 from .actors import WorkClock, actor_pool
-from .wiring import Learner, Plan, Stopwatch, Wiring
+from .wiring import Learner, Plan, Stopwatch, Wiring, lost_of
 
 logger = logging.getLogger("parl_lite.agents")
 
@@ -159,15 +159,14 @@ class Central(Wiring):
     @property
     def n_lost(self) -> int:
         """Actors and servers that were lost."""
-        servers = sum(figures["restarts"] + (not figures["alive"]) for figures in self.servers.figures())
-        return int(self._n_gone + super().n_lost + servers)
+        return self._n_gone + super().n_lost + lost_of(self.servers)
 
     def update(self) -> Update:
         """Learn from the next rollouts of any actors."""
         settings = self.plan.settings
         with Stopwatch() as waited:
             rollouts = [self._next() for _ in range(settings.rollouts_per_batch or settings.n_actors)]
-        metrics = self.learner.learn(rollouts)
+        metrics = self.learner.learn(self.learner.prepare(rollouts))
         self.version += 1
         self._publish()
         return update_of(rollouts, self.version - 1, metrics, waited.seconds)

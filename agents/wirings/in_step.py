@@ -29,6 +29,6 @@ class InStep(Wiring):
         with Stopwatch() as waited:
             self.pool.broadcast("set_weights", self.version, self.learner.get_weights(), version=self.version + 1)
             rollouts = self.pool.map("rollout", range(self.plan.settings.n_actors))
-        metrics = self.learner.learn(rollouts)
+        metrics = self.learner.learn(self.learner.prepare(rollouts))
         self.version += 1
         return update_of(rollouts, self.version - 1, metrics, waited.seconds)

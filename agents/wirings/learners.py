@@ -39,7 +39,7 @@ from parl_lite.pool import RANK, ActorPool
 from parl_lite.pool_members import loss_of
 
 from .averaging import TIMEOUT, GradientAverage, PeerLostError
-from .wiring import Plan, scalars
+from .wiring import Plan, lost_of, scalars
 
 logger = logging.getLogger("parl_lite.agents")
 
@@ -118,9 +118,12 @@ class LearnerGroup:
         self.pool = ActorPool(LearnerActor, n, make_algorithm, **how, rank=RANK)
         self._host, self._store = _store_for(self.pool)
 
+    def prepare(self, rollouts: Sequence[Columns]) -> list[Columns]:
+        """Return rollouts one by one, for the learners to put side by side."""
+        return [without_times(rollout) for rollout in rollouts]
+
     def learn(self, rollouts: Sequence[Columns]) -> dict[str, float]:
         """Make one update from rollouts, each learner from its share; return means of what they return."""
-        rollouts = [without_times(rollout) for rollout in rollouts]
         for _ in range(MAX_FORMATIONS):
             results = self._learn(rollouts) if self._form() else None
             if results is not None:
@@ -149,7 +152,7 @@ class LearnerGroup:
     @property
     def n_lost(self) -> int:
         """Learners that were lost."""
-        return sum(figures["restarts"] + (not figures["alive"]) for figures in self.pool.figures())
+        return lost_of(self.pool)
 
     def close(self) -> None:
         """End the learners; a second time does nothing."""

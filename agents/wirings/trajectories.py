@@ -5,53 +5,96 @@
       stream("rollout")              ◀─────────── rollouts, k calls in flight for each
 
 Each actor has k calls waiting, those included whose rollouts were not taken, so that it is never idle and never runs
-ahead: a rollout is at most k rollouts of its actor behind. For IMPALA, APPO.
+ahead: a rollout is at most k rollouts of its actor behind, and as many batches as are prefetched. For IMPALA, APPO.
 """
 
 from __future__ import annotations
+
+from functools import partial
+from typing import Any
 
 from parl_lite.agents.collector import Columns
 from parl_lite.agents.updates import Update, update_of
 
 from .actors import actor_pool
-from .wiring import Learner, Plan, Stopwatch, Wiring
+from .prefetch import Batch, Prefetch
+from .wiring import Learner, Plan, Stopwatch, Wiring, lost_of
 
 
-class Trajectories(Wiring):
-    """Actors and learner by trajectories.
+class Stream:
+    """Batches of rollouts of a pool of actors, and the weights that these act with.
 
     Attributes:
         n_stale: rollouts that were dropped because they were too old.
     """
 
     def __init__(self, plan: Plan, learner: Learner) -> None:
-        super().__init__(plan, learner)
-        self.n_stale = 0
+        settings = plan.settings
         self.pool = actor_pool(plan)
+        self.n_stale = 0
+        self._prepare = learner.prepare
+        self._n = settings.rollouts_per_batch or settings.n_actors
+        self._max_lag = settings.max_lag
+        self._version = -1
+        self._stream: Any = None
+        self._start_stream = partial(self.pool.stream, "rollout", in_flight=settings.calls_in_flight)
+
+    def publish(self, version: int, weights: Any) -> None:
+        """Send weights to all actors."""
+        self._version = version
+        self.pool.broadcast("set_weights", version, weights, version=version + 1)
+
+    def take(self) -> Batch:
+        """Return the next batch of rollouts that are not too old; waits for them."""
+        self._stream = self._stream or self._start_stream()
+        rollouts: list[Columns] = []
+        for _, rollout in self._stream:
+            if self._max_lag and self._version - int(rollout["version"]) > self._max_lag:
+                self.n_stale += 1
+                continue
+            rollouts.append(rollout)
+            if len(rollouts) == self._n:
+                break
+        return Batch(rollouts, self._prepare(rollouts), self.n_stale)
+
+    @property
+    def n_lost(self) -> int:
+        """Actors that were lost."""
+        return lost_of(self.pool)
+
+    def close(self) -> None:
+        """End the actors; a second time does nothing."""
+        self.pool.close()
+
+
+class Trajectories(Wiring):
+    """Actors and learner by trajectories."""
+
+    def __init__(self, plan: Plan, learner: Learner) -> None:
+        super().__init__(plan, learner)
+        make_stream = partial(Stream, plan, learner)
+        self.stream: Stream | Prefetch = (
+            Prefetch(make_stream, plan.settings.prefetch) if plan.settings.prefetch else make_stream()
+        )
         self._publish()
-        self._stream = self.pool.stream("rollout", in_flight=plan.settings.calls_in_flight)
 
     def update(self) -> Update:
         """Learn from the next rollouts of any actors."""
         with Stopwatch() as waited:
-            rollouts = self._take(self.plan.settings.rollouts_per_batch or self.plan.settings.n_actors)
-        metrics = self.learner.learn(rollouts)
+            rollouts, batch, n_stale = self.stream.take()
+        metrics = {**self.learner.learn(batch), "stale_rollouts": n_stale}
         self.version += 1
         self._publish()
         return update_of(rollouts, self.version - 1, metrics, waited.seconds)
 
-    def _take(self, n: int) -> list[Columns]:
-        """Return the next n rollouts that are not too old."""
-        rollouts: list[Columns] = []
-        for _, rollout in self._stream:
-            max_lag = self.plan.settings.max_lag
-            if max_lag and self.version - int(rollout["version"]) > max_lag:
-                self.n_stale += 1
-                continue
-            rollouts.append(rollout)
-            if len(rollouts) == n:
-                break
-        return rollouts
+    @property
+    def n_lost(self) -> int:
+        """Actors that were lost."""
+        return self.stream.n_lost
+
+    def close(self) -> None:
+        """End the actors; a second time does nothing."""
+        self.stream.close()
 
     def _publish(self) -> None:
-        self.pool.broadcast("set_weights", self.version, self.learner.get_weights(), version=self.version + 1)
+        self.stream.publish(self.version, self.learner.get_weights())

@@ -39,8 +39,11 @@ class Plan:
 class Learner(Protocol):
     """What wirings ask of whoever learns: one process or several."""
 
-    def learn(self, rollouts: Sequence[Columns]) -> dict[str, float]:
-        """Make one update from rollouts and return what `Algorithm.learn` does."""
+    def prepare(self, rollouts: Sequence[Columns]) -> Any:
+        """Return a batch of rollouts as `learn` wants it; may run in another thread, while the learner learns."""
+
+    def learn(self, batch: Any) -> dict[str, float]:
+        """Make one update from a batch and return what `Algorithm.learn` does."""
 
     def get_weights(self) -> dict[str, Any]:
         """Return the weights that actors act with."""
@@ -62,9 +65,13 @@ class LocalLearner:
     def __init__(self, agent: Agent) -> None:
         self.agent = agent
 
-    def learn(self, rollouts: Sequence[Columns]) -> dict[str, float]:
-        """Make one update from rollouts side by side."""
-        return scalars(self.agent.learn(concatenate([without_times(rollout) for rollout in rollouts])))
+    def prepare(self, rollouts: Sequence[Columns]) -> Columns:
+        """Return rollouts side by side."""
+        return concatenate([without_times(rollout) for rollout in rollouts])
+
+    def learn(self, batch: Columns) -> dict[str, float]:
+        """Make one update from a batch."""
+        return scalars(self.agent.learn(batch))
 
     def apply_gradients(self, gradients: Any) -> dict[str, float]:
         """Make one update from gradients that were computed elsewhere."""
@@ -114,7 +121,7 @@ class Wiring:
     @property
     def n_lost(self) -> int:
         """Actors that were lost."""
-        return sum(figures["restarts"] + (not figures["alive"]) for figures in self.pool.figures())
+        return lost_of(self.pool)
 
     def close(self) -> None:
         """End the actors; a second time does nothing."""
@@ -125,6 +132,11 @@ class Wiring:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
+
+
+def lost_of(pool: ActorPool) -> int:
+    """Return how many actors of a pool were lost."""
+    return sum(figures["restarts"] + (not figures["alive"]) for figures in pool.figures())
 
 
 class Stopwatch:

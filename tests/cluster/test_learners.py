@@ -69,7 +69,7 @@ def test_two_learners_do_what_one_would_do_with_all_rollouts(cluster, plan):
     rollouts, one = rollouts_of(plan, 2), LocalLearner(new_agent(plan))
     group = LearnerGroup(plan, new_agent(plan), 2)
     for _ in range(3):
-        assert group.learn(rollouts)["loss"] == pytest.approx(one.learn(rollouts)["loss"], rel=1e-4)
+        assert group.learn(group.prepare(rollouts))["loss"] == pytest.approx(one.learn(one.prepare(rollouts))["loss"], rel=1e-4)
         assert_same(group.get_weights(), one.get_weights(), rtol=1e-4, atol=1e-6)
     weights = [actor.state()["model"] for actor in group.pool.actors]
     assert_same(*({name: value.numpy() for name, value in each.items()} for each in weights), rtol=0)
@@ -85,7 +85,7 @@ def test_shares_of_different_sizes_do_not_hang(cluster, plan, n_rollouts):
     group = LearnerGroup(plan, new_agent(plan), 2)
     rollouts = rollouts_of(plan, n_rollouts)
     for _ in range(2):
-        assert "loss" in group.learn(rollouts)
+        assert "loss" in group.learn(group.prepare(rollouts))
     states = [actor.state()["model"] for actor in group.pool.actors]
     assert_same(*({name: value.numpy() for name, value in each.items()} for each in states), rtol=0)
     group.close()
@@ -93,12 +93,12 @@ def test_shares_of_different_sizes_do_not_hang(cluster, plan, n_rollouts):
 
 def test_a_lost_learner_is_survived_and_one_that_takes_its_place_has_the_state(cluster, plan):
     group, rollouts = LearnerGroup(plan, new_agent(plan), 2), rollouts_of(plan, 2)
-    group.learn(rollouts)
+    group.learn(group.prepare(rollouts))
     kill(group.pool.actors[0])
-    group.learn(rollouts)
+    group.learn(group.prepare(rollouts))
     while len(group.pool) < 2:
-        group.learn(rollouts)
-    group.learn(rollouts)
+        group.learn(group.prepare(rollouts))
+    group.learn(group.prepare(rollouts))
     assert group.n_lost == 1
     states = [actor.state() for actor in group.pool.actors]
     assert states[0]["n_updates"] == states[1]["n_updates"] > 2
@@ -108,11 +108,11 @@ def test_a_lost_learner_is_survived_and_one_that_takes_its_place_has_the_state(c
 
 def test_when_all_learners_are_lost_they_begin_with_the_last_state_that_was_fetched(cluster, plan):
     group, rollouts = LearnerGroup(plan, new_agent(plan), 2), rollouts_of(plan, 2)
-    group.learn(rollouts)
+    group.learn(group.prepare(rollouts))
     group.synchronize()
     for actor in group.pool.actors:
         kill(actor)
-    group.learn(rollouts)
+    group.learn(group.prepare(rollouts))
     group.synchronize()
     assert group.agent.alg.n_updates == 2
     group.close()

@@ -38,7 +38,7 @@ class InProcess(Wiring):
         )
         worker.set_weights(self.version, self.learner.get_weights())
         rollout = worker.sample()
-        metrics = self.learner.learn([rollout])
+        metrics = self.learner.learn(self.learner.prepare([rollout]))
         self.version += 1
         if self.version == type(self).interrupt_at:
             os.kill(os.getpid(), signal.SIGINT)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 from parl_lite.agents.wirings import in_step, trajectories
 from parl_lite.agents.wirings.actors import WorkClock
 from parl_lite.agents.wirings.in_step import InStep
+from parl_lite.agents.wirings.prefetch import Batch, Prefetch
 from parl_lite.agents.wirings.trajectories import Trajectories
 from parl_lite.agents.wirings.wiring import Stopwatch, scalars
 
@@ -57,6 +59,9 @@ class FakeLearner:
 
     def __init__(self) -> None:
         self.learned: list[list[tuple[int, int]]] = []
+
+    def prepare(self, rollouts):
+        return rollouts
 
     def learn(self, rollouts) -> dict[str, float]:
         self.learned.append([(rollout["actor"], rollout["version"]) for rollout in rollouts])
@@ -109,9 +114,9 @@ def test_a_batch_has_as_many_rollouts_as_are_asked_for(pool):
 def test_rollouts_that_are_too_old_are_dropped_and_counted(pool):
     learner = FakeLearner()
     wiring = Trajectories(plan(calls_in_flight=4, max_lag=2), learner)
-    for _ in range(6):
-        assert wiring.update().lag <= 2
-    assert wiring.n_stale > 0
+    updates = [wiring.update() for _ in range(6)]
+    assert all(update.lag <= 2 for update in updates)
+    assert updates[-1].metrics["stale_rollouts"] > 0
 
 
 def test_versions_go_on_where_the_run_was_interrupted(pool):
@@ -122,6 +127,77 @@ def test_versions_go_on_where_the_run_was_interrupted(pool):
     with InStep(interrupted, learner) as wiring:
         assert wiring.update().lag == 0.0
     assert pool.calls == [7, "map"]
+
+
+class FakeSource:
+    """Gives batches that say which weights were published before, and ends on demand."""
+
+    def __init__(self) -> None:
+        self.n_lost = 3
+        self.closed = threading.Event()
+        self.version = -1
+        self.threads: set[int] = set()
+
+    def publish(self, version: int, weights: Any) -> None:
+        self.version = version
+
+    def take(self) -> Batch:
+        self.threads.add(threading.get_ident())
+        if self.version == 99:
+            raise ValueError("no floor")
+        return Batch([], self.version)
+
+    def close(self) -> None:
+        self.closed.set()
+
+
+def test_batches_are_made_ready_in_a_thread_that_follows_the_weights():
+    source = FakeSource()
+    prefetch = Prefetch(lambda: source, 1)
+    prefetch.publish(0, "weights")
+    assert prefetch.take().prepared == 0
+    prefetch.publish(5, "weights")
+    taken = [prefetch.take().prepared for _ in range(4)]  # one was in the queue, one in hand
+    assert taken[-1] == 5 and taken == sorted(taken)
+    assert prefetch.n_lost == 3
+    assert threading.get_ident() not in source.threads
+    prefetch.close()
+    prefetch.close()
+    assert source.closed.is_set()
+
+
+def test_nothing_is_taken_before_there_are_weights():
+    source = FakeSource()
+    prefetch = Prefetch(lambda: source, 1)
+    prefetch.close()
+    assert source.threads == set()
+
+
+def test_what_stops_the_thread_is_raised_to_the_learner():
+    prefetch = Prefetch(FakeSource, 2)
+    prefetch.publish(99, "weights")
+    with pytest.raises(ValueError, match="no floor"):
+        prefetch.take()
+    prefetch.close()
+
+
+def test_what_its_making_raises_is_raised_to_the_learner():
+    def fail() -> FakeSource:
+        raise ValueError("no room")
+
+    prefetch = Prefetch(fail, 1)
+    with pytest.raises(ValueError, match="no room"):
+        prefetch.take()
+    prefetch.close()
+
+
+def test_a_thread_whose_batches_nobody_takes_can_be_ended():
+    source = FakeSource()
+    prefetch = Prefetch(lambda: source, 1)
+    prefetch.publish(0, "weights")
+    prefetch.take()
+    prefetch.close()
+    assert source.closed.is_set()
 
 
 def test_an_actor_tells_work_from_waiting():

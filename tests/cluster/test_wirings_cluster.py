@@ -46,8 +46,9 @@ def kill_one(pool: parl_lite.ActorPool) -> None:
 def test_a_wiring_trains_and_goes_on_when_an_actor_is_killed(cluster, name):
     with wiring_of(name) as wiring:
         updates = [wiring.update() for _ in range(5)]
-        kill_one(wiring.pool)
-        while not wiring.n_lost or len(wiring.pool) < 2:
+        pool = wiring.stream.pool if name == "trajectories" else wiring.pool
+        kill_one(pool)
+        while not wiring.n_lost or len(pool) < 2:
             updates.append(wiring.update())
         updates += [wiring.update() for _ in range(5)]
         assert wiring.version == len(updates) == wiring.learner.agent.alg.n_updates
@@ -62,6 +63,13 @@ def test_a_wiring_trains_and_goes_on_when_an_actor_is_killed(cluster, name):
 def test_in_step_the_lag_is_zero(cluster):
     with wiring_of("in_step") as wiring:
         assert {wiring.update().lag for _ in range(5)} == {0.0}
+
+
+def test_batches_can_be_made_ready_while_the_learner_learns(cluster):
+    with wiring_of("trajectories", prefetch=2) as wiring:
+        updates = [wiring.update() for _ in range(10)]
+        assert wiring.n_lost == 0
+    assert max(update.lag for update in updates) <= 6
 
 
 def test_a_lost_policy_server_is_made_anew_with_the_weights(cluster):
