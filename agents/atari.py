@@ -11,7 +11,7 @@ things it would do otherwise than the papers, so they are done here:
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gymnasium
 import numpy as np
@@ -20,6 +20,9 @@ from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 from parl_lite.errors import ParlError
 
 from .trees import Array
+
+if TYPE_CHECKING:
+    from .env_settings import EnvSettings
 
 MAX_FRAMES = 108_000
 """A game is truncated after so many frames, half an hour of play, as in the papers."""
@@ -46,52 +49,30 @@ def atari_game(env: str) -> str | None:
     return str(gymnasium.spec(env).kwargs["game"]) if _is_game(env) else None
 
 
-def make_atari_envs(
-    game: str,
-    n_envs: int,
-    *,
-    frame_size: int = 84,
-    frame_stack: int = 4,
-    frame_skip: int = 4,
-    sticky: float = 0.0,
-    noop_max: int = 30,
-    fire_reset: bool = True,
-    full_actions: bool = False,
-    life_loss: bool = False,
-    max_episode_steps: int = 0,
-    n_threads: int = 1,
-) -> VectorEnv:
+def make_atari_envs(game: str, settings: EnvSettings, n_envs: int, *, life_loss: bool) -> VectorEnv:
     """Return games with observations (frame_stack, frame_size, frame_size) uint8, raw rewards and next-step autoreset.
 
     Args:
         game: name of a ROM, such as "pong".
+        settings: the fields whose lines begin with "Atari:" are read. After a lost life the agent has to press FIRE.
         n_envs: how many games, B.
-        frame_size: height and width of a frame, such as 84 or 42.
-        frame_stack: frames in an observation.
-        frame_skip: frames for which an action is repeated.
-        sticky: probability that a frame repeats the action before (0.25 in Machado et al. 2018).
-        noop_max: a game begins with a random number of no-ops up to this.
-        fire_reset: press FIRE to begin a game that waits for it. After a lost life the agent has to.
-        full_actions: all 18 actions instead of those that the game uses.
         life_loss: tell of lost lives by `life_lost`.
-        max_episode_steps: agent steps after which a game is truncated; 0: after 108,000 frames.
-        n_threads: threads that step the games.
     """
     envs = _vector_class()(
         game,
         n_envs,
-        num_threads=min(n_threads, n_envs),
-        max_num_frames_per_episode=max_episode_steps * frame_skip or MAX_FRAMES,
-        repeat_action_probability=sticky,
-        full_action_space=full_actions,
+        num_threads=min(settings.env_threads, n_envs),
+        max_num_frames_per_episode=settings.max_episode_steps * settings.frame_skip or MAX_FRAMES,
+        repeat_action_probability=settings.sticky,
+        full_action_space=settings.full_actions,
         autoreset_mode=AutoresetMode.NEXT_STEP,
-        img_height=frame_size,
-        img_width=frame_size,
-        stack_num=frame_stack,
-        frameskip=frame_skip,
-        noop_max=noop_max,
+        img_height=settings.frame_size,
+        img_width=settings.frame_size,
+        stack_num=settings.frame_stack,
+        frameskip=settings.frame_skip,
+        noop_max=settings.noop_max,
         reward_clipping=False,
-        use_fire_reset=fire_reset,
+        use_fire_reset=settings.fire_reset,
     )
     envs = SeededGames(envs)
     return LostLives(envs) if life_loss else envs

@@ -112,23 +112,6 @@ def _make(settings: EnvSettings, n_envs: int, *, life_loss: bool) -> VectorEnv:
     if game is None and vector == "ale":
         raise ParlError(f"{env} is no Atari game, so vector must be auto, sync or async, not ale")
     if game is not None:
-        return _make_games(settings, game, n_envs, life_loss)
+        return make_atari_envs(game, settings, n_envs, life_loss=life_loss)
     register_minatar(env)
     return make_envs(env, n_envs, parallel=vector == "async", max_episode_steps=settings.max_episode_steps)
-
-
-def _make_games(settings: EnvSettings, game: str, n_envs: int, life_loss: bool) -> VectorEnv:
-    return make_atari_envs(
-        game,
-        n_envs,
-        frame_size=settings.frame_size,
-        frame_stack=settings.frame_stack,
-        frame_skip=settings.frame_skip,
-        sticky=settings.sticky,
-        noop_max=settings.noop_max,
-        fire_reset=settings.fire_reset,
-        full_actions=settings.full_actions,
-        life_loss=life_loss,
-        max_episode_steps=settings.max_episode_steps,
-        n_threads=settings.env_threads,
-    )
