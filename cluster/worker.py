@@ -61,6 +61,7 @@ def main(
 ) -> None:
     """Offer this machine to the master at ADDRESS until told to end."""
     log_to_stderr()
+    hostos.raise_descriptor_limit()  # the jobs inherit it
     announcement = Announcement(ready_fd)
     try:
         settings = Settings.from_environment()

@@ -87,7 +87,7 @@ class Channel:
         self.poll_slice = settings.poll_slice
         self._settings = settings
         self._trusted = trusted
-        self._explain_loss = explain_loss or self._unexplained
+        self._explain_loss = explain_loss  # not a method of ours: a cycle would keep the sockets open
         self._packer = packer or Packer()
         self._packer.lender = self._lent = Lender()
         weakref.finalize(self, self._lent.close).atexit = False
@@ -364,7 +364,7 @@ class Channel:
             if self._down_since is None:
                 self._down_since = now
             if now - self._down_since >= self._settings.loss_patience:
-                self.loss = self._explain_loss()
+                self.loss = (self._explain_loss or self._unexplained)()
         if self.loss is not None:
             self._fail_pending()
 

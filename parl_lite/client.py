@@ -76,6 +76,7 @@ class Client:
         self._cluster = cluster
         self._distributed_files = tuple(distributed_files)
         self.trusted = trusted
+        hostos.raise_descriptor_limit()  # each handle needs four
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._context.set(zmq.MAX_SOCKETS, 65535)
         self._channels: weakref.WeakValueDictionary[str, Channel] = weakref.WeakValueDictionary()

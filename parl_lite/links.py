@@ -134,4 +134,5 @@ def _context() -> zmq.Context[zmq.Socket[bytes]]:
     """Return this process's context for borrowed links; one that a fork brought along must not be touched."""
     if os.getpid() not in _contexts:
         _contexts[os.getpid()] = zmq.Context()
+        _contexts[os.getpid()].set(zmq.MAX_SOCKETS, 65535)
     return _contexts[os.getpid()]
