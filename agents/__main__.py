@@ -54,6 +54,8 @@ def command_of(entry: Entry) -> click.Command:
     @click.option("--require-target", is_flag=True, help="Exit with 1 if the target was not reached.")
     @click.option("--resume", is_flag=True, help="Go on with the run in the folder, from its newest checkpoint.")
     @click.option("--overwrite", is_flag=True, help="Replace a run in the folder that was cut short.")
+    @click.option("--tensorboard/--no-tensorboard", default=True, help="Write for TensorBoard, where tensorboardX is installed.")
+    @click.option("--video", is_flag=True, help="Film an episode at the end.")
     @options_from(entry.settings)
     @click.pass_context
     def command(context: click.Context, /, logdir: Path | None, require_target: bool, **options: Any) -> None:
@@ -80,7 +82,7 @@ def _train(entry: Entry, given: dict[str, Any], logdir: Path | None, options: di
         saved = RunFolder(logdir).saved_settings(entry.name)
         settings = _checked(lambda values: entry.settings(**values), {**saved, **given})
     target = target_of(settings.env) if options["target"] is None else options["target"]
-    how = {name: options[name] for name in ("address", "resume", "overwrite")}
+    how = {name: options[name] for name in ("address", "resume", "overwrite", "tensorboard", "video")}
     summary = run(entry, settings, logdir=logdir, target=target, **how)
     click.echo(summary_text(summary, logdir))
     return summary

@@ -25,6 +25,7 @@ import torch
 import parl_lite
 from parl_lite import snapshot
 from parl_lite.agent import Agent
+from parl_lite.errors import ParlError
 from parl_lite.model import Model
 
 from .env_settings import make_envs_from
@@ -38,6 +39,8 @@ from .rollout_worker import SamplingPolicy
 from .run_folder import RunFolder
 from .seeds import seed_globally, seed_of_part, sequence_of
 from .spaces import Spaces
+from .tensorboard import TensorBoard
+from .video import filmed_envs
 from .wirings.learners import LearnerGroup
 from .wirings.wiring import Learner, LocalLearner, Plan, Wiring
 
@@ -57,6 +60,8 @@ def run(
     target: float | None = None,
     resume: bool = False,
     overwrite: bool = False,
+    tensorboard: bool = True,
+    video: bool = False,
 ) -> dict[str, Any]:
     """Train with actors on a cluster and return the summary; leaves the cluster in the end.
 
@@ -71,6 +76,8 @@ def run(
         target: mean return of 100 episodes at which to stop.
         resume: go on with the run in the folder, from its newest checkpoint.
         overwrite: replace a run in the folder that was cut short.
+        tensorboard: write event files to `logdir`/tensorboard, where tensorboardX is installed.
+        video: film an episode at the end, to `logdir`/video.
 
     Raises:
         ParlError: the algorithm cannot act in the environment; there is nothing to resume, or it has other settings.
@@ -92,9 +99,14 @@ def run(
         learner = learner_of(plan, agent)
         with closing(learner), entry.wiring(plan, learner) as wiring, Evaluations(entry, settings) as evaluations:
             record = RunRecord(logdir, entry.name, settings, target, resumed=counted)
-            return Training(agent, wiring, record, folder, evaluations, n_parts).go()
+            with TensorBoard(folder.path / "tensorboard", record.env_steps, wanted=tensorboard) as board:
+                record.writers.append(board.write)
+                summary = Training(agent, wiring, record, folder, evaluations, n_parts).go()
     finally:
         parl_lite.disconnect()
+    if video:
+        film(entry, settings, agent, folder.path / "video")
+    return summary
 
 
 class Training:
@@ -198,6 +210,16 @@ def evaluator_of(entry: Entry, settings: Any) -> Evaluator:
     make_envs = partial(make_envs_from, settings, n_envs, evaluation=True)
     policy = SamplingPolicy if settings.eval_sampled else GreedyPolicy
     return Evaluator(make_envs, partial(entry.make_model, settings), policy, seed=settings.seed)
+
+
+def film(entry: Entry, settings: Any, agent: Agent, folder: Path) -> None:
+    """Write a video of one episode with the likeliest actions; where that does not work, say so."""
+    try:
+        evaluator = Evaluator(filmed_envs(settings, folder), partial(entry.make_model, settings), seed=settings.seed)
+        with closing(evaluator):
+            evaluator.evaluate(agent.get_weights(), 1)
+    except ParlError as error:
+        logger.warning("no video: %s", error)
 
 
 def spaces_of_env(settings: Any) -> Spaces:

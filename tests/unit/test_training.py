@@ -6,6 +6,7 @@ import csv
 import json
 import os
 import signal
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from parl_lite.agents.rollout_worker import RolloutWorker
 from parl_lite.agents.run_folder import RunFolder
 from parl_lite.agents.training import run
 from parl_lite.agents.updates import update_of
+from parl_lite.agents.video import filmed_envs
 from parl_lite.agents.wirings.wiring import Wiring
 from parl_lite.errors import ParlError
 
@@ -76,7 +78,7 @@ def train(
     """Train for some updates of at most 16 steps; the schedules are those of 20."""
     made = entry.settings(**{**SMALL, "total_steps": 320, **settings})
     stops = type("Stops", (wiring,), {"interrupt_at": n_updates})
-    return run(replace(entry, wiring=stops), made, logdir=logdir, **(how or {}))
+    return run(replace(entry, wiring=stops), made, logdir=logdir, **{"tensorboard": False, **(how or {})})
 
 
 def algorithm_state(logdir: Path) -> dict[str, Any]:
@@ -150,6 +152,29 @@ def test_evaluations_come_at_their_intervals_and_train_nothing(tmp_path):
     with open(tmp_path / "with" / "progress.csv") as file:
         evaluated = [int(row["env_steps"]) for row in csv.DictReader(file) if row["eval_return_mean"]]
     assert 100 <= evaluated[0] < 132
+
+
+def test_figures_go_to_tensorboard_too(tmp_path):
+    train(tmp_path, 3, how={"tensorboard": True})
+    assert [path.name.split(".")[0] for path in (tmp_path / "tensorboard").iterdir()] == ["events"]
+
+
+def test_an_episode_is_filmed_at_the_end(tmp_path):
+    pytest.importorskip("moviepy", reason="videos need moviepy: pip install 'parl_lite[video]'")
+    train(tmp_path, 3, how={"video": True})
+    (film,) = (tmp_path / "video").glob("*.mp4")
+    assert film.stat().st_size > 1000
+
+
+def test_without_moviepy_there_is_no_video_but_a_run(tmp_path, monkeypatch, caplog):
+    monkeypatch.setitem(sys.modules, "moviepy", None)
+    assert train(tmp_path, 3, how={"video": True})["updates"] == 3
+    assert "no video: a video needs moviepy: pip install 'parl_lite[video]'" in caplog.text
+
+
+def test_what_cannot_be_rendered_is_not_filmed_and_says_why(tmp_path):
+    with pytest.raises(ParlError, match="NoSuchEnv-v0 cannot be rendered: NameNotFound"):
+        filmed_envs(ENTRY.settings(env="NoSuchEnv-v0"), tmp_path)()
 
 
 # The folder
