@@ -41,7 +41,7 @@ def read_rollout(rollout: Mapping[str, Any], extra: Sequence[str] = ()) -> Steps
 
     Args:
         rollout: as `collector.py` describes it; `valid` and `first` may be missing.
-        extra: names of further columns (T, B, ...) to keep.
+        extra: names of further columns (T, B, ...) to keep, or () as `version`, which all steps then share.
 
     Raises:
         ParlError: a column is missing, has a wrong shape or dtype, or holds NaN.
@@ -53,7 +53,9 @@ def read_rollout(rollout: Mapping[str, Any], extra: Sequence[str] = ()) -> Steps
     columns = {"action": np.asarray(_column(rollout, "action")), "reward": reward.astype(np.float32, copy=False)}
     columns |= {name: _flags(_column(rollout, name), name) for name in ("terminated", "truncated")}
     columns["step"] = _flags(rollout["valid"], "valid") if "valid" in rollout else np.ones(lead, dtype=bool)
-    columns |= {name: np.asarray(_column(rollout, name)) for name in extra}
+    for name in extra:
+        column = np.asarray(_column(rollout, name))
+        columns[name] = column if column.ndim else np.broadcast_to(column, lead)
     obs = dict(flatten("obs", _column(rollout, "obs")))
     for name, column in {**columns, **obs}.items():
         _check(column, name, (lead[0] + (name in obs), lead[1]))
@@ -108,9 +110,10 @@ def _finals(
         nowhere = np.zeros(0, dtype=np.int64)
         return {path: np.zeros((0, *array.shape[2:]), array.dtype) for path, array in obs.items()}, (nowhere, nowhere)
     rows = np.asarray(rollout["final_row"], dtype=np.int64)
-    ended = np.flatnonzero((columns["terminated"] | columns["truncated"]) & columns["step"])
-    if not np.array_equal(np.sort(rows), ended):
-        raise ParlError(f"final_row is {rows.tolist()}, but episodes end in rows {ended.tolist()}: each needs one")
+    ended, cut_off = (np.flatnonzero(flags & columns["step"]) for flags in _ends(columns))
+    if not (np.isin(rows, ended).all() and np.isin(cut_off, rows).all() and len(set(rows.tolist())) == len(rows)):
+        said = f"episodes end in rows {ended.tolist()} and are truncated in {cut_off.tolist()}: of these each needs one"
+        raise ParlError(f"final_row is {rows.tolist()}, but {said}")
     final_obs = dict(flatten("obs", rollout["final_obs"]))
     for path, array in obs.items():
         if path not in final_obs or final_obs[path].shape != (len(rows), *array.shape[2:]):
@@ -121,6 +124,11 @@ def _finals(
     return final_obs, (t, b)
 
 
+def _ends(columns: Mapping[str, Array]) -> tuple[Array, Array]:
+    """Return where episodes end (T, B), and where they do so in a state that has a value (T, B)."""
+    return columns["terminated"] | columns["truncated"], columns["truncated"] & ~columns["terminated"]
+
+
 def _first(rollout: Mapping[str, Any], columns: Mapping[str, Array]) -> Array:
     """Return which rows begin an episode; without a column `first` row 0 counts as going on."""
     n_steps, n_envs = columns["reward"].shape
@@ -129,6 +137,6 @@ def _first(rollout: Mapping[str, Any], columns: Mapping[str, Array]) -> Array:
         _check(first, "first", (n_steps + 1, n_envs))
         return first
     first = np.zeros((n_steps + 1, n_envs), dtype=bool)
-    ended = columns["terminated"] | columns["truncated"]
+    ended, _ = _ends(columns)
     first[1:] = ended & columns["step"] if "final_row" in rollout else ~columns["step"]
     return first

@@ -102,6 +102,14 @@ def test_no_window_joins_the_newest_rows_with_the_oldest():
     assert all(following == min(obs + 3, 13) for obs, (_, _, following) in found.items())
 
 
+def test_a_lost_life_terminates_and_the_game_goes_on_without_a_final_observation():
+    buffer = TransitionReplay(100, n_step=2, gamma=0.5)
+    rollout = counting(0, 4, terminated=[1, 3], final=4)
+    rollout["obs"][4] = 50
+    buffer.add(rollout)
+    assert by_obs(buffer) == {0: (1.5, 0, 2), 1: (1, 0, 2), 2: (1.5, 0, 4), 3: (1, 0, 4)}
+
+
 # Equal to a plain buffer
 
 
@@ -244,7 +252,7 @@ def test_frames_are_not_shared_over_a_final_observation():
         ({"reward": np.zeros((0, 1))}, r"column 'reward' has shape \(0, 1\): a rollout has at least one step"),
         (
             {"final_row": np.array([1]), "final_obs": np.zeros((1, 1), np.float32)},
-            r"final_row is \[1\], but episodes end in rows",
+            r"final_row is \[1\], but episodes end in rows \[\]",
         ),
         ({"priority": np.array([[1.0], [-2.0]])}, "priority 1 is -2.0: a priority must be 0 or more"),
         ({"priority": np.ones(2)}, r"column 'priority' has shape \(2,\)"),
@@ -291,7 +299,8 @@ def test_settings_that_make_no_sense_are_refused():
 
 
 def test_columns_asked_for_come_with_the_batch():
-    buffer = TransitionReplay(100, extra=["behaviour_log_prob"])
-    buffer.add({**counting(0, 2), "behaviour_log_prob": np.array([[-1.0], [-2.0]], np.float32)})
+    buffer = TransitionReplay(100, extra=["behaviour_log_prob", "version"])
+    buffer.add({**counting(0, 2), "behaviour_log_prob": np.array([[-1.0], [-2.0]], np.float32), "version": np.array(7)})
     batch = buffer.sample(50)
+    assert set(batch["version"].tolist()) == {7}
     np.testing.assert_array_equal(batch["behaviour_log_prob"], -1 - batch["obs"][:, 0])
