@@ -311,3 +311,70 @@ def test_half_the_updates_saved_and_restored_and_the_other_half_equal_all(tmp_pa
         )
 
     assert_resumes_exactly(lambda: small_agent(target_period=3), [batch() for _ in range(10)], tmp_path / "half.ckpt")
+
+
+class Lock:
+    """16 locks of `length` turns, one action right for each; a wrong one goes back to the start, the last right one pays 1."""
+
+    n = 16
+
+    def __init__(self, length: int) -> None:
+        self.length = length
+        self.right = np.arange(length) * 7 % 3 % 2
+        self.place = np.zeros(self.n, dtype=np.int64)
+
+    def step(self, action: np.ndarray) -> np.ndarray:
+        right = action == self.right[np.minimum(self.place, self.length - 1)]
+        self.place = np.where(right, self.place + 1, 0)
+        return (self.place == self.length).astype(np.float32)
+
+    def obs(self) -> np.ndarray:
+        return np.eye(self.length + 1, dtype=np.float32)[self.place]
+
+
+def episodes(agent: Agent, novelty: Novelty, lock: Lock, policy: np.ndarray, epsilon: float) -> dict[str, np.ndarray]:
+    """Return an episode of each lock, with as many steps as it has turns."""
+    n, length = lock.n, lock.length + 1
+    lock.place[:] = 0
+    first = np.zeros((length, n), dtype=bool)
+    first[0] = True
+    start = state = {name: part.numpy() for name, part in agent.alg.initial_state(n).items()}
+    columns = sequence(length, n, obs=np.zeros((length, n, length), dtype=np.float32), first=first, state=start)
+    columns["obs"][0] = lock.obs()
+    novelty.reward(torch.from_numpy(columns["obs"][0]), first[0])
+    for t in range(length - 1):
+        action, columns["behaviour_log_prob"][t], state = agent.sample(
+            columns["obs"][t], state, first[t], policy, epsilon=epsilon
+        )
+        columns["action"][t], columns["reward"][t], columns["obs"][t + 1] = action, lock.step(action), lock.obs()
+        columns["intrinsic_reward"][t] = novelty.reward(torch.from_numpy(columns["obs"][t + 1]), first[t + 1])
+        state = {**state, "reward": columns["reward"][t], "intrinsic_reward": columns["intrinsic_reward"][t]}
+    columns["valid"][-1] = False
+    columns["terminated"][-2] = True
+    columns["policy"][:] = policy
+    return columns
+
+
+def test_a_lock_is_opened_that_chance_opens_once_in_256_times():
+    # without novelty (largest_intrinsic_weight=0) it is not, in as many episodes
+    torch.manual_seed(0)
+    lock = Lock(8)
+    sizes = {"lstm_size": 32, "head_size": 32, "n_policies": 4, "embedding_size": 8, "novelty_size": 16}
+    scales = {"kernel_epsilon": 5e-2, "n_neighbours": 3, "max_similarity": 1.0, "highest_gamma": 0.97, "lowest_gamma": 0.9}
+    settings = Agent57Learning(learning_rate=5e-3, target_period=20, **sizes, **scales)
+    agent = Agent(Agent57(network(settings, lambda: Dense(9, 32), 2), settings))
+    novelty = Novelty(agent.alg.model.novelty, lock.n, settings)
+    bandit = SlidingWindowUCB(4, window=160)
+    stream = np.random.default_rng(0)
+    buffer: list[dict[str, np.ndarray]] = []
+    best = 0.0
+    while best < lock.n and len(buffer) < 150:
+        for _ in range(10):
+            policy = np.array([bandit.choose() for _ in range(lock.n)])
+            buffer.append(episodes(agent, novelty, lock, policy, epsilon=0.1))
+            for arm, returned in zip(policy, buffer[-1]["reward"].sum(axis=0), strict=True):
+                bandit.update(arm, returned)
+            for _ in range(2):
+                agent.learn(buffer[stream.integers(len(buffer))])
+        best = episodes(agent, novelty, lock, np.full(lock.n, bandit.best()), epsilon=0.0)["reward"].sum()
+    assert best == lock.n

@@ -238,7 +238,7 @@ def test_a_point_is_brought_to_rest(name):
     torch.manual_seed(0)
     agent = agent_of(name)
     agent.alg.exploration = 0.4
-    train(agent, Point(), lambda obs: agent.sample(obs[None])[0], 800, n_batch=64)
+    train(agent, Point(), lambda obs: agent.sample(obs[None])[0], 400)
     places = np.linspace(-1, 1, 9, dtype=np.float32)[:, None]
     best = np.clip(-2 * places, -1, 1)
-    assert np.abs(agent.predict(places) - best).mean() < 0.25
+    assert np.abs(agent.predict(places) - best).mean() < 0.2

@@ -181,7 +181,7 @@ def test_iqn_finds_the_quantiles_of_a_coin():
     agent = Agent(IQN(iqn.network(settings, Dense(1, 32), 1), settings))
     zeros, ones = np.zeros((64, 1), dtype=np.float32), np.ones((64, 1), dtype=np.float32)
     coin = np.arange(64, dtype=np.float32) % 2
-    for _ in range(300):
+    for _ in range(200):
         agent.learn({"obs": ones, "action": zeros[:, 0].astype(int), "reward": coin, "next_obs": ones, "discount": zeros[:, 0]})
     low, high = agent.alg.model.quantiles(torch.ones(1, 1), torch.tensor([[0.2, 0.8]]))[0, 0].tolist()
     assert low < 0.25 and high > 0.75
@@ -222,7 +222,7 @@ def test_a_corridor_is_walked(name):
     torch.manual_seed(0)
     agent = agent_of(name)
     agent.alg.epsilon = 0.0 if agent.alg.settings.noisy else 0.3
-    train(agent, Corridor(), lambda obs: int(agent.sample(obs[None])[0]), 400)
+    train(agent, Corridor(), lambda obs: int(agent.sample(obs[None])[0]), 250)
     assert agent.predict(np.eye(5, dtype=np.float32))[:4].tolist() == [1, 1, 1, 1]
     # from the last cell the end is one step away: 1 - 0.1; from the one before 0.9 of it, less 0.1
     values = agent.alg.model(torch.eye(5)).detach().amax(dim=-1)
