@@ -9,6 +9,7 @@ from .offline import OfflineReplay, save_episodes
 from .prioritized import PrioritizedSampler, importance_weights
 from .rate_limiter import RateLimiter
 from .sequences import SequenceReplay, mixed_priority
+from .stacks import pack_frames
 from .transitions import TransitionReplay
 from .uniform import UniformSampler
 from .writer import ReplayWriter
@@ -29,5 +30,6 @@ __all__ = [
     "Wait",
     "importance_weights",
     "mixed_priority",
+    "pack_frames",
     "save_episodes",
 ]

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from .gather import take_rows
+from .stacks import Stacks, equal
 from .storage import Layout, Places
 
 Array = np.ndarray[Any, Any]
@@ -27,12 +28,10 @@ Array = np.ndarray[Any, Any]
 class StackedLayout(Layout):
     """A layout with what is shared. Whole stacks, those that share nothing with a row before, are listed apart."""
 
-    shares: Any = None
-    """(T, B) bool: whether obs[t + 1] is obs[t] moved on by one frame."""
-    final_shares: Any = None
-    """(K,) bool: the same for final_obs."""
+    stacks: Any = None
+    """Stacks: what is shared."""
     whole: Any = None
-    """(Q, S, *frame): the whole stacks: of obs, then of final_obs, in order."""
+    """(Q, S, *frame): the whole stacks that are to be stored."""
     repeats: Any = None
     """(Q, S - 1) bool: whether frame j of a whole stack equals frame j + 1."""
 
@@ -57,15 +56,12 @@ class StackedColumn:
         """All there is to save, by name: arrays (capacity, ...)."""
         return {"frame": self._frames, "stack": self._stacks}
 
-    def layout(self, obs: Array, final_obs: Array, final_at: tuple[Array, Array], fresh: bool) -> StackedLayout:
-        """Return what is to be stored of obs (T + 1, B, S, *frame) and final_obs (K, S, *frame)."""
-        shares = _equal(obs[1:, :, :-1], obs[:-1, :, 1:], 2)
-        shares[final_at] = False  # a final observation comes between
-        final_shares = _equal(final_obs[:, :-1], obs[final_at][:, 1:], 1)
-        first = np.full((1, obs.shape[1]), fresh)
-        whole = np.concatenate([obs[np.concatenate([first, ~shares])], final_obs[~final_shares]])
-        repeats = np.stack([_equal(whole[:, j], whole[:, j + 1], 1) for j in range(self.n_frames - 1)], axis=1)
-        return StackedLayout(obs, final_obs, fresh, int((~repeats).sum()), shares, final_shares, whole, repeats)
+    def layout(self, obs: Any, final_obs: Array, final_at: tuple[Array, Array], fresh: bool) -> StackedLayout:
+        """Return what is to be stored of obs (T + 1, B, S, *frame) and final_obs (K, S, *frame), or of Stacks."""
+        stacks = obs if isinstance(obs, Stacks) else Stacks.of(obs, final_obs, final_at)
+        whole = stacks.whole if fresh else stacks.whole[len(stacks.first) :]
+        repeats = np.stack([equal(whole[:, j], whole[:, j + 1], 1) for j in range(self.n_frames - 1)], axis=1)
+        return StackedLayout(obs, final_obs, fresh, int((~repeats).sum()), stacks, whole, repeats)
 
     def broken(self, lost: Array, successor: Array) -> Array:
         """Return the positions that cannot be read once `lost` (N,) are overwritten."""
@@ -79,24 +75,23 @@ class StackedColumn:
     def write(self, layout: Layout, places: Places) -> None:
         """Store a layout."""
         assert isinstance(layout, StackedLayout)
-        begin = 0 if layout.fresh else 1
-        self._frames[places.rows[begin:]] = layout.obs[begin:, :, -1]
-        self._frames[places.final_rows] = layout.final_obs[:, -1]
-        first = np.full((1, layout.obs.shape[1]), layout.fresh)
-        is_whole = np.concatenate([first, ~layout.shares])
+        begin, seen = 0 if layout.fresh else 1, layout.stacks
+        self._frames[places.rows[begin:]] = seen.newest[begin:]
+        self._frames[places.final_rows] = seen.final_newest
+        is_whole = np.concatenate([np.full_like(seen.shares[:1], layout.fresh), ~seen.shares])
         stacks = np.zeros((*places.rows.shape, self.n_frames), dtype=np.int64)
         final_stacks = np.zeros((len(places.final_rows), self.n_frames), dtype=np.int64)
-        own = np.concatenate([places.rows[is_whole], places.final_rows[~layout.final_shares]])
+        own = np.concatenate([places.rows[is_whole], places.final_rows[~seen.final_shares]])
         whole = self._write_whole(layout, own, places.fillers)
-        stacks[is_whole], final_stacks[~layout.final_shares] = np.split(whole, [int(is_whole.sum())])
+        stacks[is_whole], final_stacks[~seen.final_shares] = np.split(whole, [int(is_whole.sum())])
         if not layout.fresh:
             stacks[0] = self._stacks[places.rows[0]]
-        for t in np.flatnonzero(layout.shares.any(axis=1)):
+        for t in np.flatnonzero(seen.shares.any(axis=1)):
             moved = np.concatenate([stacks[t, :, 1:], places.rows[t + 1][:, None]], axis=1)
-            stacks[t + 1] = np.where(layout.shares[t][:, None], moved, stacks[t + 1])
-        before = stacks[places.final_at][layout.final_shares]  # (shared K, S)
-        newest = places.final_rows[layout.final_shares][:, None]
-        final_stacks[layout.final_shares] = np.concatenate([before[:, 1:], newest], axis=1)
+            stacks[t + 1] = np.where(seen.shares[t][:, None], moved, stacks[t + 1])
+        before = stacks[places.final_at][seen.final_shares]  # (shared K, S)
+        newest = places.final_rows[seen.final_shares][:, None]
+        final_stacks[seen.final_shares] = np.concatenate([before[:, 1:], newest], axis=1)
         self._stacks[places.rows] = stacks
         self._stacks[places.final_rows] = final_stacks
 
@@ -118,18 +113,3 @@ class StackedColumn:
         """Return the observations (N, S, *frame) at positions `rows` (N,), 0 or more."""
         frames = take_rows(self._frames, self._stacks[rows].reshape(-1), n_threads)
         return frames.reshape(len(rows), *self.shape)
-
-
-def _equal(a: Array, b: Array, n_axes: int) -> Array:
-    """Return whether two arrays are equal bit by bit, for each entry of their first `n_axes` axes."""
-    lead = a.shape[:n_axes]
-    if not a.size:
-        return np.ones(lead, dtype=bool)
-    return np.asarray((_words(a, n_axes) == _words(b, n_axes)).all(axis=-1))
-
-
-def _words(array: Array, n_axes: int) -> Array:
-    """Return the bytes of each entry, as the widest integers that divide them. (*lead, words)"""
-    flat = np.ascontiguousarray(array).reshape(*array.shape[:n_axes], -1)
-    size = flat.shape[-1] * flat.itemsize
-    return flat.view(np.dtype(f"u{next(width for width in (8, 4, 2, 1) if size % width == 0)}"))

@@ -11,6 +11,8 @@ import numpy as np
 from parl_lite.columns import join_path
 from parl_lite.errors import ParlError
 
+from .stacks import Stacks, unpacked
+
 Array = np.ndarray[Any, Any]
 
 
@@ -18,8 +20,8 @@ Array = np.ndarray[Any, Any]
 class Steps:
     """A rollout of T steps of B environments, checked."""
 
-    obs: dict[str, Array]
-    """(T + 1, B, *shape) by path: "obs", or "obs/image", ... """
+    obs: dict[str, Any]
+    """(T + 1, B, *shape) by path: "obs", or "obs/image", ...: arrays, or Stacks that came packed"""
     final_obs: dict[str, Array]
     """(K, *shape) by the same paths"""
     final_at: tuple[Array, Array]
@@ -63,10 +65,14 @@ def read_rollout(rollout: Mapping[str, Any], extra: Sequence[str] = ()) -> Steps
     return Steps(obs, final_obs, final_at, columns, _first(rollout, columns))
 
 
-def flatten(name: str, value: Any) -> Iterator[tuple[str, Array]]:
-    """Yield (path, array) of an array or of nested dicts of arrays."""
+def flatten(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield (path, array or Stacks) of an array, a packed column, or nested dicts of such."""
     if not isinstance(value, Mapping):
         yield name, np.asarray(value)
+        return
+    stacks = unpacked(value)
+    if stacks is not None:
+        yield name, stacks
         return
     for key, child in value.items():
         for path, array in flatten(join_path([str(key)]), child):
@@ -94,16 +100,21 @@ def _flags(column: Any, name: str) -> Array:
     return flags
 
 
-def _check(column: Array, name: str, lead: tuple[int, int]) -> None:
+def _check(column: Array | Stacks, name: str, lead: tuple[int, int]) -> None:
     if column.shape[:2] != lead:
         raise ParlError(f"column {name!r} has shape {column.shape}, and must begin with {lead} for this rollout")
     if column.dtype.kind not in "biuf":
         raise ParlError(f"column {name!r} has dtype {column.dtype}: a buffer takes numbers and booleans")
-    check_numbers(column, f"column {name!r}")
+    if isinstance(column, Stacks):
+        column.check(name)
+        for part in (column.newest, column.whole, column.final_newest):
+            check_numbers(part, f"column {name!r}")
+    else:
+        check_numbers(column, f"column {name!r}")
 
 
 def _finals(
-    rollout: Mapping[str, Any], columns: Mapping[str, Array], obs: Mapping[str, Array]
+    rollout: Mapping[str, Any], columns: Mapping[str, Array], obs: Mapping[str, Any]
 ) -> tuple[dict[str, Array], tuple[Array, Array]]:
     """Return the final observations by path, and where they belong."""
     if "final_row" not in rollout:
@@ -114,11 +125,12 @@ def _finals(
     if not (np.isin(rows, ended).all() and np.isin(cut_off, rows).all() and len(set(rows.tolist())) == len(rows)):
         said = f"episodes end in rows {ended.tolist()} and are truncated in {cut_off.tolist()}: of these each needs one"
         raise ParlError(f"final_row is {rows.tolist()}, but {said}")
-    final_obs = dict(flatten("obs", rollout["final_obs"]))
+    final_obs = dict(flatten("obs", _column(rollout, "final_obs")))
     for path, array in obs.items():
-        if path not in final_obs or final_obs[path].shape != (len(rows), *array.shape[2:]):
+        item = array.newest.shape[2:] if isinstance(array, Stacks) else array.shape[2:]
+        if path not in final_obs or final_obs[path].shape != (len(rows), *item):
             seen = final_obs[path].shape if path in final_obs else "missing"
-            raise ParlError(f"final {path!r} is {seen}: it must have shape {(len(rows), *array.shape[2:])}")
+            raise ParlError(f"final {path!r} is {seen}: it must have shape {(len(rows), *item)}")
         check_numbers(final_obs[path], f"final {path!r}")
     t, b = np.divmod(rows, columns["reward"].shape[1])
     return final_obs, (t, b)

@@ -22,6 +22,7 @@ from parl_lite.errors import ParlError
 from .frames import StackedColumn
 from .ring import Array, Ring
 from .rollouts import Steps, read_rollout
+from .stacks import Stacks, is_stacked
 from .storage import Layout, Places, PlainColumn
 
 STEP_COLUMNS = ("action", "reward", "terminated", "truncated", "step")
@@ -118,8 +119,8 @@ class StepStore:
         """Make the columns: of observations by path and of steps by name, each from (shape of a row, dtype)."""
         capacity = self.ring.capacity
         for path, (shape, dtype) in obs.items():
-            stacked = self._frame_stack and len(shape) > 1 and shape[0] == self._frame_stack
-            self.obs[path] = (StackedColumn if stacked else PlainColumn)(capacity, shape, dtype)
+            column = StackedColumn if is_stacked(shape, self._frame_stack) else PlainColumn
+            self.obs[path] = column(capacity, shape, dtype)
         flags = {"first": ((), np.dtype(bool))}
         for name, (shape, dtype) in {**columns, **flags}.items():
             self.columns[name] = np.zeros((capacity, *shape), dtype=dtype)
@@ -137,13 +138,17 @@ class StepStore:
         if not self.columns:
             self.allocate(obs, columns)
         check_schema(self.schema(), {"obs": obs, "columns": columns})
+        for path, column in self.obs.items():
+            if isinstance(column, PlainColumn) and isinstance(steps.obs[path], Stacks):
+                raise ParlError(f"the frames of {path!r} came packed, and this buffer has frame_stack {self._frame_stack}")
 
     def _goes_on(self, known: Source, steps: Steps) -> bool:
         """Return whether a rollout begins with the observations that are open."""
         rows, there = self.ring.positions_of(known.open_rows)
         if len(rows) != steps.shape[1] or not there.all():
             return False
-        return all(np.array_equal(column.read(rows), steps.obs[path][0]) for path, column in self.obs.items())
+        first = {path: obs.first if isinstance(obs, Stacks) else obs[0] for path, obs in steps.obs.items()}
+        return all(np.array_equal(column.read(rows), first[path]) for path, column in self.obs.items())
 
     def _layouts(self, steps: Steps, fresh: bool) -> dict[str, Layout]:
         return {

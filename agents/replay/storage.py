@@ -23,7 +23,7 @@ Array = np.ndarray[Any, Any]
 class Layout:
     """What of one observation column of a rollout is to be stored."""
 
-    obs: Array
+    obs: Any
     """(T + 1, B, *shape)"""
     final_obs: Array
     """(K, *shape)"""
@@ -58,7 +58,7 @@ class PlainColumn:
         """All there is to save, by name: arrays (capacity, ...)."""
         return {"value": self._values}
 
-    def layout(self, obs: Array, final_obs: Array, final_at: tuple[Array, Array], fresh: bool) -> Layout:
+    def layout(self, obs: Any, final_obs: Array, final_at: tuple[Array, Array], fresh: bool) -> Layout:
         """Return what is to be stored of obs (T + 1, B, *shape) and final_obs (K, *shape)."""
         return Layout(obs, final_obs, fresh)
 

@@ -15,6 +15,7 @@ from typing import Any
 from parl_lite.errors import ActorLostError
 
 from .actor import Wait
+from .stacks import pack_frames
 
 _PAUSE = 0.005
 """Seconds between two questions whether an insert may go on."""
@@ -27,12 +28,14 @@ class ReplayWriter:
         shards: handles of ReplayShard actors; may be none for now.
         source: number of this actor, unique in the run, also over its resumptions.
         number: of the next rollout.
+        frame_stack: that of the buffers, if they have one: each frame of stacked observations is then sent once.
 
     Attributes:
         n_waits: how often a shard answered that inserts are ahead.
     """
 
-    def __init__(self, shards: Sequence[Any], source: int, number: int = 0) -> None:
+    def __init__(self, shards: Sequence[Any], source: int, number: int = 0, *, frame_stack: int = 0) -> None:
+        self._frame_stack = frame_stack
         self.source, self.number = source, number
         self.n_waits = 0
         self._pause = threading.Event()
@@ -54,7 +57,7 @@ class ReplayWriter:
             try:
                 if self._must_ask is not None and not shard.may_insert(self._must_ask):
                     return False
-                answer = shard.insert(rollout, self.source, self.number)
+                answer = shard.insert(self._packed(rollout), self.source, self.number)
             except ActorLostError:
                 self._shards.remove(shard)
                 self._must_ask = None
@@ -68,6 +71,9 @@ class ReplayWriter:
             self.number += 1
             return True
         return False
+
+    def _packed(self, rollout: Mapping[str, Any]) -> Mapping[str, Any]:
+        return pack_frames(rollout, self._frame_stack) if self._frame_stack else rollout
 
     def write(self, rollout: Mapping[str, Any], timeout: float | None = None) -> None:
         """Send the rollout, and wait until it is taken.

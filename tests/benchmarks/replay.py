@@ -52,7 +52,7 @@ class Writer:
     """Inserts the same few rollouts again and again."""
 
     def __init__(self, shards, shape, dtype):
-        self.writer = ReplayWriter(shards, 0)
+        self.writer = ReplayWriter(shards, 0, frame_stack=4 if len(shape) == 3 else 0)
         self.rollouts = [make_rollout(shape, dtype, seed) for seed in range(4)]
 
     def run(self, n_least: int, until: float) -> int:

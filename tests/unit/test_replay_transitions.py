@@ -8,7 +8,7 @@ from fake_rollouts import MODES, FakeEnvs, key, window
 from hypothesis import given, seed, settings
 from hypothesis import strategies as st
 
-from parl_lite.agents.replay import PrioritizedSampler, TransitionReplay
+from parl_lite.agents.replay import PrioritizedSampler, TransitionReplay, pack_frames
 from parl_lite.agents.replay.n_step import n_step_windows
 from parl_lite.errors import ParlError
 
@@ -124,7 +124,8 @@ def test_memory_saving_buffers_hold_what_a_plain_one_does(mode, padding, data):
     envs = FakeEnvs(data.draw(st.integers(0, 10**6)), data.draw(st.integers(1, 3)), mode, kind, padding)
     buffer = TransitionReplay(10_000, n_step=n, gamma=0.9, frame_stack=4)
     for n_steps in data.draw(st.lists(st.integers(1, 9), min_size=1, max_size=6)):
-        buffer.add(envs.rollout(n_steps))
+        rollout = envs.rollout(n_steps)
+        buffer.add(pack_frames(rollout, 4) if data.draw(st.booleans()) else rollout)
     assert_equal(items_of(buffer), envs.windows(n, 0.9))
     assert len(buffer) == buffer.n_inserted == sum(map(len, envs.steps))
 
@@ -166,6 +167,17 @@ def test_frames_of_a_stack_are_kept_once():
     assert buffer.store.ring.n_written == 10 * 20 * 4 + 4 + n_final  # a frame for each observation, and no more
     (column,) = buffer.store.obs.values()
     assert column.arrays["frame"].shape == (1000, 2, 3)
+
+
+def test_packed_frames_are_sent_once_and_need_a_buffer_that_keeps_them_once():
+    rollout = FakeEnvs(1, 4, "next_step", "stack", longest=50).rollout(50)
+    packed = pack_frames(rollout, 4)
+    assert sum(part.nbytes for part in packed["obs"].values()) < 0.45 * rollout["obs"].nbytes
+    with pytest.raises(ParlError, match="the frames of 'obs' came packed, and this buffer has frame_stack 0"):
+        TransitionReplay(1000).add(packed)
+    packed["obs"]["~whole"] = packed["obs"]["~whole"][1:]
+    with pytest.raises(ParlError, match="the packed frames of 'obs' do not fit together"):
+        TransitionReplay(1000, frame_stack=4).add(packed)
 
 
 def test_stacks_that_are_none_are_kept_all_the_same():
