@@ -13,7 +13,7 @@ from parl_lite.algorithms import DDPG, SAC, TD3
 from parl_lite.utils import ReplayMemory, logger, summary
 
 WARMUP_STEPS = 200
-TRAIN_STEPS = 300
+TRAIN_STEPS = 260
 BATCH_SIZE = 64
 MEMORY_SIZE = int(1e4)
 RATES = {"gamma": 0.99, "tau": 0.005, "actor_lr": 3e-4, "critic_lr": 3e-4}

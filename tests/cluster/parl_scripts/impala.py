@@ -14,7 +14,7 @@ from parl_lite.utils import get_free_tcp_port, logger, machine_info
 from parl_lite.utils.scheduler import PiecewiseScheduler
 from parl_lite.utils.window_stat import WindowStat
 
-CONFIG = {"actor_num": 2, "env_num": 4, "sample_batch_steps": 20, "train_batch_size": 320, "updates": 25}
+CONFIG = {"actor_num": 2, "env_num": 4, "sample_batch_steps": 20, "train_batch_size": 320, "updates": 20}
 
 
 class CartpoleModel(parl.Model):
