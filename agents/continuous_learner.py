@@ -15,7 +15,7 @@ from torch import Tensor
 
 from parl_lite.algorithm import Algorithm
 
-from .bounds import Count, Fraction, NotNegative, Positive
+from .bounds import Count, CountOrZero, Fraction, NotNegative, Positive
 from .exploration import add_noise
 from .targets import adam, descend, follow, target_of
 from .value_math import weighted_mean
@@ -45,7 +45,7 @@ class ContinuousLearning:
     """Updates of the critics between two of the actor."""
     batch_size: Count = 256
     """Transitions in one update."""
-    random_steps: int = 10_000
+    random_steps: CountOrZero = 10_000
     """Steps at the start of the run whose actions are drawn uniformly."""
     exploration_noise: NotNegative = 0.1
     """Standard deviation of the noise on the actor's actions, which lie between -1 and 1."""

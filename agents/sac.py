@@ -93,11 +93,14 @@ class SAC(ContinuousLearner):
         loss = (self.log_temperature.exp().detach() * log_prob - value).mean()
         descend(self.actor_optimizer, loss, settings.max_grad_norm)
         if settings.automatic_temperature:
-            self._learn_temperature(log_prob.detach(), action.shape[-1])
+            self._learn_temperature(log_prob.detach(), self._target_entropy(action.shape[-1]))
         return {"actor_loss": loss.item(), "entropy": -log_prob.detach().mean().item(), "temperature": self.temperature}
 
-    def _learn_temperature(self, log_prob: Tensor, n_action_dims: int) -> None:
-        target_entropy = -n_action_dims if self.settings.target_entropy is None else self.settings.target_entropy
+    def _target_entropy(self, n: int) -> float:
+        """Return the entropy to keep for actions of `n` dimensions."""
+        return -float(n) if self.settings.target_entropy is None else self.settings.target_entropy
+
+    def _learn_temperature(self, log_prob: Tensor, target_entropy: float) -> None:
         descend(self.temperature_optimizer, -(self.log_temperature * (log_prob + target_entropy)).mean())
 
 

@@ -1,4 +1,4 @@
-"""DQN, C51, QR-DQN, IQN, Rainbow: a loss by hand, saved and restored bit by bit, a corridor walked."""
+"""DQN, Ape-X, C51, QR-DQN, IQN, Rainbow: a loss by hand, saved and restored bit by bit, a corridor walked."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from torch import nn
 from value_loops import Dense, assert_resumes_exactly, train
 
 from parl_lite.agent import Agent
-from parl_lite.agents import c51, dqn, iqn, qrdqn, rainbow
+from parl_lite.agents import apex, c51, dqn, iqn, qrdqn, rainbow
+from parl_lite.agents.apex import ApexDQN, ApexLearning
 from parl_lite.agents.c51 import C51, C51Learning
 from parl_lite.agents.dqn import DQN, DQNLearning
 from parl_lite.agents.iqn import IQN, IQNLearning
@@ -26,6 +27,7 @@ ALGORITHMS = {
     "Dueling": (DQN, DQNLearning, dqn.network, {"dueling": True}),
     "Noisy": (DQN, DQNLearning, dqn.network, {"noisy": True}),
     "3-step": (DQN, DQNLearning, dqn.network, {"n_step": 3}),
+    "Ape-X": (ApexDQN, ApexLearning, apex.network, {"head_size": 32, "adam_epsilon": 1e-5}),
     "C51": (C51, C51Learning, c51.network, {"n_atoms": 21, "value_low": -2.0, "value_high": 1.0, "adam_epsilon": 1e-5}),
     "QR-DQN": (QRDQN, QRDQNLearning, qrdqn.network, {"n_quantiles": 20, "adam_epsilon": 1e-5}),
     "IQN": (IQN, IQNLearning, iqn.network, {"n_fractions": 8, "n_target_fractions": 8, "n_cosines": 16, "adam_epsilon": 1e-5}),
@@ -195,6 +197,14 @@ def test_rainbow_is_all_of_it():
     names = {name for name, _ in network.named_parameters()}
     assert {"head.value.2.weight_sigma", "head.advantage.0.weight_sigma"} <= names
     assert network.log_probs(torch.zeros(2, 5)).shape == (2, 3, 51)
+
+
+def test_apex_is_double_dueling_prioritized_with_three_steps():
+    settings = ApexLearning()
+    assert (settings.double, settings.dueling, settings.n_step, settings.priority_exponent) == (True, True, 3, 0.6)
+    # an actor gives its transitions priorities before they are learned from: |1 + 0.5 4 - 2.5| and |5 - 2.5|
+    actor = ApexDQN(Table([[0.0, 2.5], [3.0, 4.0]]), settings)
+    assert actor.priority({name: torch.as_tensor(column) for name, column in batch().items()}).tolist() == [0.5, 2.5]
 
 
 # All of them
