@@ -31,6 +31,7 @@ class MessageReader:
     """Reads the messages of one schema. Believes nothing: a schema or message that makes no sense raises ValueError."""
 
     def __init__(self, schema: Bytes) -> None:
+        self.schema = schema
         if len(schema) > MAX_SCHEMA_SIZE:
             raise ValueError(f"a schema of {len(schema)} bytes")
         metadata = pa.ipc.read_schema(pa.py_buffer(bytes(schema))).metadata or {}

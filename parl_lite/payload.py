@@ -193,8 +193,7 @@ class Decoder:
         kind, slot, schema_length, metadata_length, rows = ARROW_HEADER.unpack_from(data)
         start = ARROW_HEADER.size + schema_length
         if kind == ARROW_WITH_SCHEMA:
-            self._readers.pop(slot, None)
-            self._readers[slot] = MessageReader(data[ARROW_HEADER.size : start])
+            self._learn(slot, bytes(data[ARROW_HEADER.size : start]))
         reader = self._readers.get(slot)
         if reader is None:
             raise SerializationError(f"a received value has schema {slot}, which did not arrive or was refused")
@@ -205,6 +204,11 @@ class Decoder:
             return value
         metadata = bytes(data[start : start + metadata_length])
         return Rollout(value, json.loads(metadata) if metadata else None)
+
+    def _learn(self, slot: int, schema: bytes) -> None:
+        """Read a schema, unless it is the one that the slot has."""
+        known = self._readers.pop(slot, None)
+        self._readers[slot] = known if known is not None and known.schema == schema else MessageReader(schema)
 
 
 def _metadata_of(rollout: Rollout) -> bytes:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import threading
 import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -60,7 +61,7 @@ class Ref:
 
     def result(self, timeout: float | None = None) -> Any:
         """Return the value, as `parl_lite.get` does. Its arrays are views of shared memory: they cannot be written to."""
-        return Decoder(readonly=True).decode(self._memory)
+        return _reading.shared.decode(self._memory)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Ref) and self._identity == other._identity
@@ -90,6 +91,15 @@ class Contents:
         self.ref = ref
 
 
+class _Reading(threading.local):
+    """The decoders of a thread: they know the schema that was read last."""
+
+    def __init__(self) -> None:
+        self.shared = Decoder(readonly=True)
+        self.private = Decoder()
+
+
+_reading = _Reading()
 _known: WeakValueDictionary[bytes, Ref] = WeakValueDictionary()
 
 
@@ -254,7 +264,7 @@ def arrived(identity: bytes, packed: bytes) -> Ref:
 def arrived_contents(identity: bytes, packed: bytes) -> Any:
     """Return the value of a Ref that was sent, in memory of its own. Named in pickles."""
     memory, _ = _found(identity, packed, _borrower.copy)
-    return Decoder().decode(memory)
+    return _reading.private.decode(memory)
 
 
 def _found(identity: bytes, packed: bytes, map_it: Callable[[Place], memoryview]) -> tuple[memoryview, Place]:

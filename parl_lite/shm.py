@@ -23,6 +23,7 @@ import secrets
 import threading
 import weakref
 from collections.abc import Callable
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -231,16 +232,21 @@ def _map(fd: int, size: int, kind: int = mmap.MAP_SHARED, *, populate: bool = Tr
     return memory
 
 
+@cache
+def _libc() -> Any:
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.mmap.restype = ctypes.c_void_p
+    return libc
+
+
 def _address(memory: Any) -> int:
     return int(np.frombuffer(memory, np.uint8).ctypes.data)
 
 
 def _map_over(address: int, size: int, fd: int, flags: int) -> None:
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.mmap.restype = ctypes.c_void_p
     protection = mmap.PROT_READ | mmap.PROT_WRITE
     arguments = ctypes.c_void_p(address), ctypes.c_size_t(size), protection, flags | _MAP_FIXED, fd, ctypes.c_long(0)
-    if libc.mmap(*arguments) != address:
+    if _libc().mmap(*arguments) != address:
         number = ctypes.get_errno()
         raise OSError(number, f"cannot map {size} bytes: {os.strerror(number)}")
 
