@@ -16,10 +16,11 @@ drawn from the others, or anew when it is the only one.
 from __future__ import annotations
 
 import logging
+import math
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
@@ -31,6 +32,7 @@ from parl_lite.errors import ActorLostError, ResourceError
 from .actor import Sample, Wait
 from .batches import join
 from .prioritized import importance_weights
+from .requests import Lost, Part, Request, Shard, allot
 from .uniform import Array
 
 logger = logging.getLogger("parl_lite.agents")
@@ -43,41 +45,6 @@ _PAUSE = 0.005
 
 _KEY_SHIFT = 44
 """An index is the serial of a row with the key of its shard above these bits: 17 trillion rows, half a million shards."""
-
-
-@dataclass(eq=False)
-class Shard:
-    """One shard, from when it was made until it is lost."""
-
-    number: int
-    """Its place, from 0."""
-    key: int
-    """Never used again: an index of a lost shard must not hit another."""
-    actor: Any
-    total: float = 0.0
-    size: int = 0
-    proven: bool = False
-    """Whether it ever answered."""
-
-
-@dataclass(eq=False)
-class Part:
-    """The part of a batch that one shard gives; n = 0 only asks for its mass."""
-
-    shard: Shard
-    n: int
-    future: Any
-    """None: it is to be asked again, since it answered with Wait."""
-    sample: Sample | None = None
-
-
-@dataclass(eq=False)
-class Request:
-    """A batch under way."""
-
-    parts: list[Part]
-    shares: dict[Shard, float]
-    """q of each shard; they sum to 1."""
 
 
 class ReplayClient:
@@ -148,7 +115,7 @@ class ReplayClient:
             RemoteError: a shard raised.
             ActorLostError: no shard is left, or they are lost again and again.
         """
-        n_pauses = None if timeout is None else int(timeout / _PAUSE) + 1
+        deadline = math.inf if timeout is None else time.monotonic() + timeout
         while True:
             while len(self._requests) <= self._prefetch:
                 self._requests.append(self._new_request())
@@ -157,10 +124,10 @@ class ReplayClient:
                 self._requests.popleft()
                 if request.shares:
                     return self._batch(request)
-                n_pauses = self._wait(n_pauses)  # all shards are empty
+                self._wait(deadline)  # all shards are empty
             else:
-                futures = [part.future for part in request.parts if part.sample is None]
-                n_pauses = self._wait(n_pauses, [future for future in futures if future is not None and not future.done()])
+                futures = [part.future for part in request.parts if part.sample is None and part.future is not None]
+                self._wait(deadline, [future for future in futures if not future.done()])
 
     def update_priorities(self, index: Array, priority: Array) -> None:
         """Give items new priorities (N,), without waiting; those of lost shards are left out."""
@@ -267,16 +234,15 @@ class ReplayClient:
             joined["weight"] = importance_weights(np.concatenate(probabilities), 1, self.beta)  # their number cancels
         return joined
 
-    def _wait(self, n_pauses: int | None, pending: Sequence[Any] = ()) -> int | None:
-        """Wait a moment, or until one of the futures is done; count down."""
-        if n_pauses == 0:
+    def _wait(self, deadline: float, pending: Sequence[Any] = ()) -> None:
+        """Wait a moment, or until one of the futures is done."""
+        if time.monotonic() >= deadline:
             sizes = {shard.number: shard.size for shard in self._shards}
             raise TimeoutError(f"the replay gave no batch in time; items by shard: {sizes}")
         if pending:
             parl_lite.wait(pending, _PAUSE, "FIRST_COMPLETED")
         else:
             self._pause.wait(_PAUSE)
-        return None if n_pauses is None else n_pauses - 1
 
     # --- calls and losses ----------------------------------------------------------------------------------
 
@@ -289,7 +255,7 @@ class ReplayClient:
         try:
             return getattr(shard.actor.futures, method)(*arguments)
         except ActorLostError as loss:
-            return _Lost(loss)
+            return Lost(loss)
 
     def _result(self, shard: Shard, future: Any) -> Any:
         """Return the result of a call, or None when its shard is lost."""
@@ -327,27 +293,3 @@ class ReplayClient:
                 raise
             logger.warning("there is no slot for replay shard %d: the others go on", number)
             return []
-
-
-class _Lost:
-    """Stands for the future of a call that could not be made."""
-
-    def __init__(self, loss: ActorLostError) -> None:
-        self._loss = loss
-
-    def done(self) -> bool:
-        return True
-
-    def result(self) -> Any:
-        raise self._loss
-
-
-def allot(n: int, shares: Array, offset: float) -> Array:
-    """Return whole numbers (S,) that sum to `n` and are n * shares (S,) on average over `offset` in [0, 1).
-
-    Points at offset, offset + 1, ... are laid over the running sum of n * shares; each share gets those in it.
-    """
-    borders = np.cumsum(shares) * n
-    borders[-1] = n
-    below = np.clip(np.ceil(borders - offset), 0, n).astype(np.int64)
-    return np.diff(below, prepend=0)

@@ -24,7 +24,7 @@ from parl_lite.agents.replay import (
     TransitionReplay,
     Wait,
 )
-from parl_lite.agents.replay.client import allot
+from parl_lite.agents.replay.requests import allot
 from parl_lite.errors import ActorLostError, ParlError
 
 # The limiter

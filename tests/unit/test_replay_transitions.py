@@ -169,6 +169,14 @@ def test_frames_of_a_stack_are_kept_once():
     assert column.arrays["frame"].shape == (1000, 2, 3)
 
 
+def test_a_stack_of_four_frames_takes_the_memory_of_one():
+    buffer = TransitionReplay(1000, sampler=PrioritizedSampler(), frame_stack=4)
+    buffer.add({**counting(0, 2), "obs": np.zeros((3, 1, 4, 84, 84), np.uint8)})
+    tables, _ = buffer._state()
+    bytes_of_a_row = sum(array.itemsize * array[0].size for array in tables["rows"].values())
+    assert bytes_of_a_row < 1.02 * 84 * 84
+
+
 def test_packed_frames_are_sent_once_and_need_a_buffer_that_keeps_them_once():
     rollout = FakeEnvs(1, 4, "next_step", "stack", longest=50).rollout(50)
     packed = pack_frames(rollout, 4)
