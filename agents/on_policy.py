@@ -20,6 +20,7 @@ from .collector import select_envs
 from .distributions import distribution_of
 from .normalize import ReturnScaler, update_statistics
 from .returns import Rows, gae
+from .targets import descend
 from .trees import Tree, map_tree, row
 from .unrolling import evaluate, unroll
 
@@ -91,6 +92,11 @@ class OnPolicy(Algorithm):
         """Part of the run that is left, from 1 to 0."""
         return float(max(0.0, 1.0 - self.env_steps / self.settings.total_steps))
 
+    def set_learning_rate(self, optimizer: torch.optim.Optimizer, learning_rate: float) -> None:
+        """Set the learning rate to the part of `learning_rate` that the run has left."""
+        for group in optimizer.param_groups:
+            group["lr"] = learning_rate * self.remaining
+
     def advantages(self, batch: Rollout, value: Tensor, next_value: Tensor) -> Tensor:
         """Return generalised advantage estimates (T, B) without gradients, of rewards scaled as the settings say.
 
@@ -117,6 +123,16 @@ def forward(model: Any, inputs: Inputs) -> tuple[Tensor, Tensor]:
     """Return parameters (N, P) of the policy and values (N,) of N steps."""
     params, value, _ = unroll(model, inputs.obs, inputs.first, inputs.state)
     return (params, value) if inputs.valid is None else (params[inputs.valid], value[inputs.valid])
+
+
+def fit_value(model: Any, optimizer: torch.optim.Optimizer, rollout: Rollout, n_epochs: int, n_minibatches: int) -> float:
+    """Fit the value alone, of a model that is not recurrent; return half the mean squared error on the way."""
+    losses = []
+    for steps in (each for _ in range(n_epochs) for each in minibatches(rollout, n_minibatches)):
+        loss = 0.5 * (model.value(steps.inputs.obs) - steps.target).square().mean()
+        descend(optimizer, loss)
+        losses.append(loss.detach())
+    return torch.stack(losses).mean().item()
 
 
 def minibatches(rollout: Rollout, n: int) -> Iterator[Steps]:

@@ -74,8 +74,7 @@ class PPO(OnPolicy):
         """Learn from a rollout, columns (T, B, ...) as in `collector.py`; return means of losses and measures."""
         settings, rollout = self.settings, self.rollout_of(batch)
         if settings.anneal:
-            for group in self.optimizer.param_groups:
-                group["lr"] = settings.learning_rate * self.remaining
+            self.set_learning_rate(self.optimizer, settings.learning_rate)
         measures = []
         for steps in (each for _ in range(settings.n_epochs) for each in minibatches(rollout, settings.n_minibatches)):
             loss, measured = self._loss(steps)
