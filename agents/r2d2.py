@@ -110,14 +110,23 @@ class R2D2(ValueLearner):
         action = epsilon_greedy(q[0], self.epsilon if epsilon is None else epsilon)
         return action, {**memory, "action": action, "reward": torch.zeros_like(state["reward"])}
 
+    @torch.no_grad()
+    def errors(self, batch: dict[str, Any]) -> Tensor:
+        """Return the TD errors (L - burn_in, N) of the learned rows, 0 where a row has no target."""
+        return self._errors(batch)[0]
+
     def _losses(self, batch: dict[str, Any]) -> tuple[Tensor, Tensor]:
-        settings, start = self.settings, int(batch["burn_in"])
+        error, counts = self._errors(batch)
+        return 0.5 * error.square().sum(dim=0), mixed_priority(error.detach(), counts, self.settings.priority_mix)
+
+    def _errors(self, batch: dict[str, Any]) -> tuple[Tensor, Tensor]:
+        """Return TD errors, and whether the row has a target, both (L - burn_in, N)."""
+        start = int(batch["burn_in"])
         unrolled = self._unroll(batch, start)
         rows = {name: batch[name][start:] for name in ("action", "reward", "terminated", "first", "valid")}
         blind = blind_rows(rows["valid"], rows["terminated"], rows["first"])
         target = self._target(rows, blind, unrolled)
-        error = (target - of_action(unrolled.q, rows["action"])).masked_fill(blind, 0.0)  # (L, N)
-        return 0.5 * error.square().sum(dim=0), mixed_priority(error.detach(), ~blind, settings.priority_mix)
+        return (target - of_action(unrolled.q, rows["action"])).masked_fill(blind, 0.0), ~blind
 
     def _target(self, rows: dict[str, Tensor], blind: Tensor, unrolled: Unrolled) -> Tensor:
         settings = self.settings
