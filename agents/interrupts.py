@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 import threading
 from types import FrameType
 from typing import Any
+
+logger = logging.getLogger("parl_lite.agents")
 
 
 class Interrupt:
@@ -32,3 +35,4 @@ class Interrupt:
         if self.requested:
             signal.default_int_handler(number, frame)
         self.requested = True
+        logger.warning("ending after the update in hand; Ctrl-C once more ends at once")

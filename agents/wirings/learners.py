@@ -21,12 +21,15 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from functools import partial
 from typing import Any
+from urllib.parse import urlsplit
 
 import numpy as np
+import psutil
 import torch
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 import parl_lite
+from parl_lite import client, hostos
 from parl_lite.agent import Agent
 from parl_lite.agents.collector import Columns, concatenate
 from parl_lite.agents.seeds import seed_globally, sequence_of
@@ -62,9 +65,8 @@ class LearnerActor:
         self.agent = Agent(make_algorithm())
         self.average = GradientAverage(self.agent.alg)
 
-    def host(self, _: None = None) -> str:
-        """Return the name of its machine."""
-        return socket.gethostname()
+    def ready(self, _: None) -> None:
+        """Answer."""
 
     def load(self, state: dict[str, Any]) -> None:
         """Take over the state of an algorithm."""
@@ -72,8 +74,7 @@ class LearnerActor:
 
     def form(self, host: str, port: int, generation: int, rank: int, size: int) -> None:
         """Join a group; see `GradientAverage.form`."""
-        if host == HERE:
-            os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+        os.environ["GLOO_SOCKET_IFNAME"] = _interface_towards(host)  # gloo would look its own name up
         self.average.form(host, port, generation, rank, size)
 
     def learn(self, rollouts: Sequence[Columns], env_steps: int, wanted: bool) -> tuple[dict[str, float], Any]:
@@ -116,7 +117,8 @@ class LearnerGroup:
         make_algorithm = partial(make_on, settings.device, plan.make_model, plan.make_algorithm, plan.spaces)
         how = {"n_threads": settings.n_threads, "seed": plan.actor_seed}
         self.pool = ActorPool(LearnerActor, n, make_algorithm, **how, rank=RANK)
-        self._host, self._store = _store_for(self.pool)
+        self._host = ""
+        self._store: Any = None
 
     def prepare(self, rollouts: Sequence[Columns]) -> list[Columns]:
         """Return rollouts one by one, for the learners to put side by side."""
@@ -182,16 +184,22 @@ class LearnerGroup:
         if not old and self._call([(new[0], "load", (self.agent.alg.state_dict(),))]) is None:
             return False
         members = [*old, *new]
+        self._listen(_address_for(members))
         where = (self._host, self._store.port, self._generation)
         if self._call([(member, "form", (*where, rank, len(members))) for rank, member in enumerate(members)]) is None:
             return False
         self._members = members
         return True
 
+    def _listen(self, host: str) -> None:
+        """Have a store at an address that all learners reach."""
+        if host != self._host:
+            self._host, self._store = host, _store_at(host)
+
     def _there(self) -> list[Any]:
         """Return the learners that are there; waits for one where there is none."""
         if not len(self.pool):
-            self.pool.map("host", [None])
+            self.pool.map("ready", [None])
         return self.pool.actors
 
     def _call(self, calls: Sequence[tuple[Any, str, tuple[Any, ...]]]) -> list[Any] | None:
@@ -227,27 +235,36 @@ def make_on(device: str, make_model: Any, make_algorithm: Any, spaces: Spaces) -
     return algorithm
 
 
-def _store_for(pool: ActorPool) -> tuple[str, Any]:
-    """Return under which address the learners reach this machine, and a store that listens there."""
-    hosts = set(pool.map("host", [None] * len(pool)))
-    here = hosts == {socket.gethostname()}
-    host = HERE if here else _address_towards(next(iter(hosts - {socket.gethostname()})))
+def _store_at(host: str) -> Any:
+    """Return a store that listens on one of this machine's addresses."""
     listener = socket.create_server((host, 0))
-    timeout = timedelta(seconds=TIMEOUT)
-    port = listener.getsockname()[1]
-    descriptor = listener.detach()
-    return host, TCPStore(host, port, is_master=True, wait_for_workers=False, timeout=timeout, master_listen_fd=descriptor)
+    port, timeout = listener.getsockname()[1], timedelta(seconds=TIMEOUT)
+    return TCPStore(host, port, is_master=True, wait_for_workers=False, timeout=timeout, master_listen_fd=listener.detach())
+
+
+def _address_for(learners: Sequence[Any]) -> str:
+    """Return the address of this machine for these learners: the loopback's if all are here."""
+    for learner in learners:
+        address = learner._parl_link.address
+        way = urlsplit(client.nearest(address.addresses, address.boot_id, hostos.boot_id()))
+        if way.scheme == "tcp" and way.hostname != HERE:
+            return _address_towards(str(way.hostname))
+    return HERE
 
 
 def _address_towards(host: str) -> str:
     """Return the address of this machine on the way to another."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect((host, 9))  # sends nothing
-        except OSError as error:
-            raise ParlError(f"the learner on {host} cannot be reached by that name, and learners need one: {error}") from error
+        probe.connect((host, 9))  # sends nothing
         address: str = probe.getsockname()[0]
         return address
+
+
+def _interface_towards(host: str) -> str:
+    """Return the name of this machine's network interface on the way to another."""
+    own = _address_towards(host)
+    names: list[str] = [name for name, found in psutil.net_if_addrs().items() if own in [each.address for each in found]]
+    return names[0]
 
 
 def _means(metrics: Sequence[dict[str, float]]) -> dict[str, float]:
