@@ -309,11 +309,16 @@ class Channel:
         _, flags, n_name, request = HEADER.unpack_from(frame)
         begin = HEADER.size + n_name
         if flags & frames.SHARED:
-            return None if self._lender is None else self._lender.received(request, frames.SIZE.unpack_from(frame, begin)[0])
+            return self._shared_payload(request, frames.SIZE.unpack_from(frame, begin)[0])
         payload = receive_body(self._socket) if flags & frames.LARGE else memoryview(frame)[begin:]
         if self._lender is not None:
             self._lender.answered(request, frame[HEADER.size : begin], len(payload))
         return payload
+
+    def _shared_payload(self, request: int, size: int) -> memoryview | None:
+        """Return the answer that was written to our memory; of a job that is not trusted a copy, which it cannot change."""
+        payload = None if self._lender is None else self._lender.received(request, size)
+        return payload if payload is None or self._trusted else memoryview(bytearray(payload))
 
     def _outcome(self, kind: int, payload: memoryview) -> tuple[int, Any]:
         try:

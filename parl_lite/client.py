@@ -23,7 +23,7 @@ from typing import Any
 
 import zmq
 
-from parl_lite import client_state, hostos, keys, sockets, stores
+from parl_lite import client_state, hostos, keys, lending, sockets, stores
 from parl_lite import project as projects
 from parl_lite.calls import Channel
 from parl_lite.client_state import ClientState
@@ -186,6 +186,7 @@ class Client:
         self._loop.close()
         self._context.destroy(0)
         stores.disconnect()
+        lending.trim()
         if self._cluster is not None:
             self._cluster.end()
 

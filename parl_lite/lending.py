@@ -9,6 +9,7 @@ actor had is never lent again. When there are as many segments as there may be, 
 
 from __future__ import annotations
 
+import os
 import resource
 import threading
 from collections.abc import Sequence
@@ -62,6 +63,14 @@ class Pool:
         """Return a slot of a segment for somebody who is sent its place."""
         with self._lock:
             return segment.take_slot()
+
+    def trim(self) -> None:
+        """Give back the memory of what is idle."""
+        with self._lock:
+            self._drop_escaped()
+            for segment in self._segments.copy():
+                if segment.is_idle():
+                    self._drop(segment)
 
     def _make(self, capacity: int, idle: list[Segment]) -> Segment | None:
         used = sum(segment.capacity for segment in self._segments)
@@ -131,6 +140,12 @@ def proof() -> tuple[object, ...] | None:
 shm.on_fork_in_child(_proof.cache_clear)
 
 
+def trim() -> None:
+    """Give back what this process lends nobody now."""
+    for one in (pool(), objects()):
+        one.trim()
+
+
 class Lender:
     """What is lent over one connection. Not thread-safe but for `close`."""
 
@@ -140,6 +155,7 @@ class Lender:
         """What may be answered in shared memory, by request."""
         self._lent: list[tuple[Segment, int]] = []
         self._ended = False
+        self._pid = os.getpid()
 
     def lend(self, request: int, name: bytes, parts: Sequence[Bytes], size: int) -> tuple[int, bytes]:
         """Put a large payload into shared memory, and offer some if the answer may be large; return flags and places."""
@@ -190,6 +206,8 @@ class Lender:
     def close(self) -> None:
         """Let nothing be used again that the peer may still have: it is lost, or out of reach."""
         self._ended = True
+        if os.getpid() != self._pid:
+            return  # a forked child: the peer is the parent's
         offers, self.offers = self.offers, {}
         lent, self._lent = self._lent, []
         for _, segment in offers.values():

@@ -316,3 +316,21 @@ class Batching:
     @parl_lite.batched(max_size=4, timeout=0.05)
     def double(self, array: np.ndarray) -> np.ndarray:
         return array * 2
+
+
+def test_results_of_actors_that_are_not_trusted(run_script) -> None:
+    script = """
+import numpy as np, parl_lite
+@parl_lite.remote_class
+class Actor:
+    def give(self, size): return np.ones(size)
+    def text(self, size): return "x" * size
+parl_lite.connect(n_cpu=1, allow_pickle=False)
+actor = Actor()
+results = [actor.give(100_000) for _ in range(4)] + [actor.text(300_000) for _ in range(3)]
+assert all(result.sum() == 100_000 and result.flags.writeable for result in results[:4])
+assert all(len(result) == 300_000 for result in results[4:])
+print("read")
+"""
+    done = run_script(script)
+    assert done.stdout == "read\n", done.stderr

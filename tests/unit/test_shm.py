@@ -201,6 +201,27 @@ def test_what_is_idle_is_used_again_and_the_limit_holds() -> None:
     assert small.take(4 * SIZE) is not None and n_files() <= before
 
 
+def test_what_is_idle_is_given_back_when_the_process_disconnects() -> None:
+    some = Pool(10 * SIZE)
+    used, idle = some.take(SIZE), some.take(SIZE)
+    assert used is not None and idle is not None
+    idle.unpin()
+    some.trim()
+    assert some._segments == [used]
+
+
+def test_a_forked_child_takes_nothing_from_the_peers_of_its_parent() -> None:
+    lender = Lender()
+    segment = pool().take(LEAST)
+    assert segment is not None
+    lender.hand_over(segment, LEAST)
+    segment.unpin()
+    assert in_child(lambda: lender.close() is None)
+    assert not segment.escaped
+    lender.close()
+    assert segment.escaped
+
+
 def test_nothing_is_lent_where_the_system_gives_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
