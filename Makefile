@@ -3,12 +3,12 @@
 PYTHON ?= python3
 TESTARGS ?=
 DEMOARGS ?=
+BENCHARGS ?=
 
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip -qq --disable-pip-version-check
 INSTALLED := $(VENV)/.installed
-BENCHMARKS := $(filter-out tests/benchmarks/_% tests/benchmarks/conftest.py,$(sort $(wildcard tests/benchmarks/*.py)))
 
 .PHONY: help environment demo test check bench clean
 .DELETE_ON_ERROR:
@@ -17,7 +17,7 @@ help:
 	@echo "make test    the test suite; TESTARGS='-k wire' chooses, TESTARGS='-m slow' runs the slow ones"
 	@echo "make check   format, lint, types, import directions"
 	@echo "make demo    IMPALA learns CartPole with actors on this machine; DEMOARGS='--total-steps 50000'"
-	@echo "make bench   the benchmarks, one after the other"
+	@echo "make bench   the benchmarks, under ten minutes, into docs/performance.md; BENCHARGS='--quick', '--peer ray', '--only calls'"
 	@echo "make clean   removes $(VENV), caches and builds"
 	@echo "The first of them makes the environment $(VENV) with $(PYTHON); PYTHON=python3.12 chooses another interpreter."
 
@@ -49,7 +49,7 @@ demo: $(INSTALLED)
 	$(BIN)/python examples/cartpole_impala.py $(DEMOARGS)
 
 bench: $(INSTALLED)
-	@set -e; for script in $(BENCHMARKS); do echo "== $$script"; $(BIN)/python $$script; done
+	$(BIN)/python tests/benchmarks $(BENCHARGS)
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

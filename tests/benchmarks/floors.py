@@ -15,7 +15,10 @@ import zmq
 ECHO = """
 import sys, zmq
 router = zmq.Context().socket(zmq.ROUTER)
+if len(sys.argv) > 2:
+    router.curve_server, router.curve_publickey, router.curve_secretkey = True, sys.argv[2].encode(), sys.argv[3].encode()
 router.bind(sys.argv[1])
+print(router.getsockopt_string(zmq.LAST_ENDPOINT).rstrip(chr(0)), flush=True)
 while True:
     peer = router.recv()
     frame = router.recv()
@@ -25,16 +28,20 @@ while True:
 
 
 @contextmanager
-def echo() -> Iterator[zmq.Socket[bytes]]:
-    """Yield a DEALER connected to a bare ROUTER that echoes, over ipc."""
+def echo(transport: str = "ipc", keys: tuple[bytes, bytes] | None = None) -> Iterator[zmq.Socket[bytes]]:
+    """Yield a DEALER connected to a bare ROUTER that echoes, over ipc or tcp; with CURVE if there are keys of the ROUTER."""
     with tempfile.TemporaryDirectory() as folder:
-        address = f"ipc://{Path(folder) / 'echo'}"
-        process = subprocess.Popen([sys.executable, "-c", ECHO, address])
+        address = f"ipc://{Path(folder) / 'echo'}" if transport == "ipc" else "tcp://127.0.0.1:*"
+        command = [sys.executable, "-c", ECHO, address, *(key.decode() for key in keys or ())]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         context = zmq.Context()
         dealer = context.socket(zmq.DEALER)
         dealer.set(zmq.SNDHWM, 0)
         dealer.set(zmq.RCVHWM, 0)
-        dealer.connect(address)
+        if keys is not None:
+            dealer.curve_serverkey = keys[0]
+            dealer.curve_publickey, dealer.curve_secretkey = zmq.curve_keypair()
+        dealer.connect(process.stdout.readline().strip())
         dealer.send(b"hello")
         dealer.recv()
         try:
@@ -42,6 +49,7 @@ def echo() -> Iterator[zmq.Socket[bytes]]:
         finally:
             process.kill()
             process.wait()
+            process.stdout.close()
             context.destroy(0)
 
 
