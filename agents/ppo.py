@@ -143,9 +143,8 @@ ENTRY = Entry(
             "unroll_length": 64,
             "learning_rate": 1e-3,
             "n_epochs": 6,
-            "gamma": 0.98,
-            "lambda_": 0.8,
             "entropy_cost": 0.0,
+            "reward_scale": 0.1,
         },
         "Acrobot-v1": {"envs_per_actor": 8, "learning_rate": 1e-3, "lambda_": 0.94, "entropy_cost": 0.0, "normalize_obs": True},
         "LunarLander-v3": {
