@@ -106,6 +106,7 @@ def test_a_lost_learner_is_survived_and_one_that_takes_its_place_has_the_state(c
     group.close()
 
 
+@pytest.mark.slow
 def test_when_all_learners_are_lost_they_begin_with_the_last_state_that_was_fetched(cluster, plan):
     group, rollouts = LearnerGroup(plan, new_agent(plan), 2), rollouts_of(plan, 2)
     group.learn(group.prepare(rollouts))

@@ -81,6 +81,7 @@ def test_a_lost_policy_server_is_made_anew_with_the_weights(cluster):
     assert all(update.lag <= 4 for update in updates)
 
 
+@pytest.mark.slow
 def test_two_policy_servers_share_the_actors(cluster):
     with wiring_of("central", n_policies=2) as wiring:
         for _ in range(3):
