@@ -64,10 +64,10 @@ class OnPolicy(Algorithm):
     Args:
         model: has `policy(obs)` and `value(obs)`, or `unroll` (see `unrolling.py`), and for other than discrete actions
             a `distribution`.
-        settings: at least gamma, lambda_, total_steps and n_learners.
+        settings: at least gamma, lambda_ and total_steps.
 
     Attributes:
-        env_steps: steps learned from so far, by all learners together.
+        env_steps: steps learned from so far; several learners are told of each other's.
         n_updates: batches learned from.
     """
 
@@ -115,7 +115,7 @@ class OnPolicy(Algorithm):
     def count(self, batch: Rollout) -> None:
         """Note that a batch was learned from: statistics of observations change together with the policy, after it has."""
         update_statistics(self.model, batch)
-        self.env_steps += int(batch["valid"].sum()) * self.settings.n_learners
+        self.env_steps += int(batch["valid"].sum())
         self.n_updates += 1
 
 

@@ -1,4 +1,4 @@
-"""What PPO, A2C, VPG and TRPO have in common: observations and actions of any kind, several learners' counts, tuned settings."""
+"""What PPO, A2C, VPG and TRPO have in common: observations and actions of any kind, tuned settings."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from actor_critics import Table, rollout, train
+from actor_critics import train
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space
 
-from parl_lite.agent import Agent
 from parl_lite.agents.a2c import A2C, A2CSettings
 from parl_lite.agents.ppo import PPO, PPOSettings
 from parl_lite.agents.registry import load
@@ -55,13 +54,6 @@ class CopyDigits(Copy):
 def test_dicts_are_seen_and_several_choices_are_made_at_a_time(make, settings):
     env = Copy if make in (PPO, TRPO) else CopyDigits
     assert train(make, settings(**COMMON, **LEARNING[make]), env)[1] > 1.8  # 2 is the best, chance gives 1 or less
-
-
-@pytest.mark.parametrize(("make", "settings"), ALGORITHMS[:3])
-def test_several_learners_count_the_steps_of_all(make, settings):
-    alg = make(Table(), settings(n_learners=2))
-    Agent(alg).learn(rollout(5, 2))
-    assert alg.env_steps == 20
 
 
 @pytest.mark.parametrize("name", ["ppo", "a2c", "vpg", "trpo"])
