@@ -228,7 +228,8 @@ def test_an_update_is_counted_from_the_columns_of_its_rollouts():
     found = update_of([rollout, timed], 10, {"loss": 1.0}, learner_waited=0.25)
     assert found.episode_returns.tolist() == [3.0, 5.0, 3.0, 5.0]
     assert found.episode_lengths.tolist() == [4, 6, 4, 6]
-    assert found._replace(episode_returns=None, episode_lengths=None) == (6, None, None, 2.0, {"loss": 1.0}, 0.25, 0.5, 2.0)
+    counted = Update(6, None, None, 2.0, {"loss": 1.0}, 0.25, 0.5, 2.0)
+    assert found._replace(episode_returns=None, episode_lengths=None) == counted
 
 
 # Progress
