@@ -337,15 +337,31 @@ def _without_our_frames(error: BaseException) -> BaseException:
 # --- the process -------------------------------------------------------------------------------------------
 
 
-def run(request: dict[str, Any], first_words: int) -> int:
+@dataclass(frozen=True)
+class Beginning:
+    """What a process has as soon as it will be a job, whichever."""
+
+    settings: Settings
+    context: zmq.Context[zmq.Socket[bytes]]
+    router: zmq.Socket[bytes]
+
+
+def begin() -> Beginning:
+    """Do what takes a while and needs no request."""
+    randomness.renew()
+    settings = Settings.from_environment()
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    return Beginning(settings, context, data_router(context, settings))
+
+
+def run(request: dict[str, Any], first_words: int, beginning: Beginning | None = None) -> int:
     """Be the job that a worker asked for; return the exit code."""
     hostos.die_with_parent(request["worker_pid"])
     _prepare_process(request)
-    settings = Settings.from_environment()
-    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    begun = beginning or begin()
+    settings, context, router = begun.settings, begun.context, begun.router
     key = ClusterKey.from_environment() if request["host"] else None
     gatekeeper = Gatekeeper(context, key) if key is not None else None
-    router = data_router(context, settings)
     try:
         addresses = _bind(router, request, key)
     except (ParlError, zmq.ZMQError, OSError) as error:
@@ -402,7 +418,6 @@ def _prepare_process(request: dict[str, Any]) -> None:
     os.environ.update(request["environment"])
     launch.restore_environment()
     sys.argv = [""]
-    randomness.renew()
     if request["n_threads"]:
         threads.limit(request["n_threads"])
 

@@ -25,7 +25,10 @@ _CONTROL_QUEUE = 100_000
 As many may wait to be read: behind a full queue heartbeats wait, too, and a busy process would be taken for dead.
 """
 _BACKLOG = 4096
-"""So many may knock at the master's door at once, as when a whole cluster starts; the system's own limit may be lower."""
+"""So many may knock at a door at once, as when a whole cluster starts; the system's own limit may be lower.
+
+A handle connects once: one that is turned away because the door is crowded would take its actor for lost.
+"""
 _CONNECT_TIMEOUT = 2.0
 """The system tries to connect less and less often, up to once a minute; tried anew so often a healed link is used soon."""
 
@@ -62,6 +65,7 @@ def data_router(context: zmq.Context[zmq.Socket[bytes]], settings: Settings) -> 
     router.set(zmq.ROUTER_MANDATORY, 1)
     router.set(zmq.SNDHWM, 0)
     router.set(zmq.RCVHWM, 0)
+    router.set(zmq.BACKLOG, _BACKLOG)
     router.set(zmq.RCVTIMEO, _milliseconds(settings.poll_slice))  # libzmq can swallow the interruption by a signal
     _common(router, settings)
     return router

@@ -112,6 +112,7 @@ def _measure(crowd: Crowd, pid: int, size: tuple[int, int, int], idle_seconds: f
         "slots": n_slots,
         "join_s": round(joining["seconds"], 2),
         "wishes_per_s": round(n_slots / filling["seconds"]),
+        "wishes_per_core_s": round(n_slots / filling["cpu"]),
         "message_us": round(filling["cpu"] / filling["messages"] * 1e6, 1),
         "waiting_wishes_per_s": round(n_slots / handing_over["seconds"]),
         "waiting_message_us": round(handing_over["cpu"] / handing_over["messages"] * 1e6, 1),
@@ -124,6 +125,7 @@ def _measure(crowd: Crowd, pid: int, size: tuple[int, int, int], idle_seconds: f
 ROWS: list[tuple[str, str, str, Callable[[Any], str]]] = [
     ("join_s", "all joined", "", "{} s".format),
     ("wishes_per_s", "wishes granted a second, slots free", ">= 2,000", "{:,}".format),
+    ("wishes_per_core_s", "the same, a second of the master's processor time", "", "{:,}".format),
     ("waiting_wishes_per_s", "wishes granted a second, each waits for a slot", "", "{:,}".format),
     ("message_us", "the master's cost of a message, slots free", "", "{} us".format),
     ("waiting_message_us", "the same, each wish waits", "", "{} us".format),
