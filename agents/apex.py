@@ -9,12 +9,13 @@ from dataclasses import dataclass
 
 from .bounds import Count, CountOrZero, Fraction, NotNegative, Positive
 from .dqn import DQN, DQNLearning, network
+from .value_learner import EpsilonLadder
 
 __all__ = ["ApexDQN", "ApexLearning", "network"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class ApexLearning(DQNLearning):
+class ApexLearning(DQNLearning, EpsilonLadder):
     """The paper's settings, with Adam."""
 
     n_step: Count = 3
@@ -37,10 +38,6 @@ class ApexLearning(DQNLearning):
     """The learning network chooses the action whose value is bootstrapped, the target network says the value."""
     dueling: bool = True
     """Value and advantage in streams of their own."""
-    epsilon_base: Fraction = 0.4
-    """Actor i of all N, on all machines, takes a random action with probability base^(1 + exponent i / (N - 1)), always."""
-    epsilon_exponent: NotNegative = 7.0
-    """The exponent of that ladder."""
 
 
 class ApexDQN(DQN):

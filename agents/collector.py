@@ -33,7 +33,7 @@ A lost life (`envs.py`) is terminated = True, and the next row is first; but the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -51,6 +51,8 @@ class Policy(Protocol):
 
     squashes: bool
     """Whether Box actions go to the environment through tanh, instead of being clipped."""
+    # scales: bool     may say that Box actions in [-1, 1] are stretched to the bounds
+    # rewarded(reward) may be there, to be told what (B,) the step after each call brought
 
     def __call__(self, obs: Tree, first: Array) -> tuple[Array, Array]:
         """Return actions (B, ...) as they stand in a rollout, and parameters (B, P) float32 of their distribution.
@@ -83,7 +85,8 @@ class Collector:
         self.unroll_length = unroll_length
         self.spaces = spaces_of(envs)
         self.mode = autoreset_mode_of(envs)
-        self._to_env = env_actions(self.spaces.action, squash=policy.squashes)
+        self._to_env = env_actions(self.spaces.action, squash=policy.squashes, scale=getattr(policy, "scales", False))
+        self._rewarded: Callable[[Array], None] | None = getattr(policy, "rewarded", None)
         seed: Any = None if seeds is None else list(seeds)  # gymnasium's base class is typed for a single one
         self._obs, _ = envs.reset(seed=seed)
         self._first = np.ones(envs.num_envs, dtype=bool)
@@ -121,6 +124,8 @@ class Collector:
         columns["reward"][t] = reward * valid
         columns["terminated"][t] = terminated
         columns["truncated"][t] = truncated
+        if self._rewarded:
+            self._rewarded(columns["reward"][t])
         params.append(described)
         self._returns += info.get("raw_reward", reward) * valid
         self._lengths += valid

@@ -32,7 +32,7 @@ def draw_curve(progress_csv: Path, picture: Path, title: str, target: float | No
         upper.axhline(target, color="tab:gray", linestyle="--", linewidth=1, label=f"target {target:g}")
         upper.legend(loc="lower right")
     upper.set(title=title, ylabel="mean return of\nthe last 100 episodes")
-    lower.plot(steps, [float(row["policy_lag"]) for row in rows], color="tab:orange")
+    lower.plot(steps, [float(row["policy_lag"] or "nan") for row in rows], color="tab:orange")
     lower.set(xlabel="environment steps", ylabel="policy lag\n(updates)", ylim=(0, None))
     for axes in (upper, lower):
         axes.grid(alpha=0.3)

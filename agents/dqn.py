@@ -8,10 +8,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .acting import StepPolicy
 from .bounds import NotNegative
+from .encoders import Trunk
 from .q_networks import QNetwork
+from .registry import DISCRETE_ACTIONS, Entry
+from .settings import ReplaySettings
+from .spaces import Spaces
+from .tuned import TUNED
 from .value_learner import Batch, TransitionLearner, ValueLearning
 from .value_math import huber, of_action
+from .wirings.replay import Replay
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,3 +60,25 @@ class DQN(TransitionLearner):
 def network(settings: DQNLearning, encoder: Any, n_actions: int) -> QNetwork:
     """Return the network that `settings` describe over an encoder."""
     return QNetwork(encoder, n_actions, **settings.head())
+
+
+@dataclass(frozen=True, kw_only=True)
+class DQNSettings(DQNLearning, ReplaySettings):
+    """DQN."""
+
+
+def make_model(settings: DQNSettings, spaces: Spaces) -> QNetwork:
+    """Return the network for an environment's spaces."""
+    return network(settings, Trunk(spaces.obs, settings), spaces.n_actions)
+
+
+ENTRY = Entry(
+    name="dqn",
+    settings=DQNSettings,
+    algorithm=DQN,
+    wiring=Replay,
+    make_model=make_model,
+    make_policy=StepPolicy,
+    actions=DISCRETE_ACTIONS,
+    tuned=TUNED,
+)

@@ -105,16 +105,17 @@ class RunRecord:
     def update(self, update: Update) -> None:
         """Count one update of the learner."""
         self.env_steps += update.env_steps
-        self.n_updates += 1
+        self.n_updates += update.n_updates
         self.episodes += len(update.episode_returns)
         self._returns.extend(update.episode_returns.tolist())
         self._lengths.extend(update.episode_lengths.tolist())
-        self._lag_sum += update.lag
+        self._lag_sum += update.lag * update.n_updates
         self._learner_waited += update.learner_waited
         self._actor_waited += update.actor_waited
         self._actor_seconds += update.actor_seconds
-        self._metrics = {**update.metrics, "policy_lag": update.lag}
-        self._look_for_trouble(update.lag)
+        if update.n_updates:
+            self._metrics = {**update.metrics, "policy_lag": update.lag}
+            self._look_for_trouble(update.lag)
         full = len(self._returns) == WINDOW
         if self.target is not None and not self.solved and full and (self.return_mean or 0.0) >= self.target:
             self.solved_at = self.env_steps

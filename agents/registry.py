@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from parl_lite.algorithm import Algorithm
     from parl_lite.model import Model
 
+    from .collector import Policy
     from .spaces import Spaces
     from .wirings.wiring import Wiring
 
@@ -48,6 +49,9 @@ class Entry:
     """How its actors and its learner work together."""
     make_model: Callable[[Any, Spaces], Model]
     """Makes the model from settings and spaces; called in the actors, too, so it must be picklable."""
+    make_policy: Callable[..., Policy] | None = None
+    """Makes what acts with the algorithm, of (algorithm, number of environments, greedy=...), see `acting.py`; without, actors
+    and evaluations draw from the distribution that the model has."""
     actions: frozenset[str] = ANY_ACTIONS
     """Kinds of actions it can choose: see `spaces.py`."""
     tuned: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)

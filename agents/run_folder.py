@@ -3,6 +3,7 @@
 settings.json, progress.csv, ...    see records.py
 checkpoints/0000012345.ckpt         by updates; the last two are kept
 checkpoints/best.ckpt               of the best score so far
+checkpoints/replay/                 of the wiring replay, on request
 agent.ckpt                          at the end: what `Agent.restore` reads
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import json
 import logging
+import shutil
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -22,7 +24,7 @@ logger = logging.getLogger("parl_lite.agents")
 
 KEPT = 2
 """Checkpoints that are kept: one more than is needed, should the disk fail."""
-FREE = frozenset({"checkpoint_interval", "eval_interval", "eval_episodes", "eval_sampled", "n_threads", "device"})
+FREE = frozenset({"checkpoint_interval", "eval_interval", "eval_episodes", "eval_sampled", "n_threads", "device", "save_replay"})
 """Settings that may change when a run is resumed: what is learned does not depend on them."""
 
 
@@ -64,6 +66,7 @@ class RunFolder:
                 f"{self.path} has a run that was cut short: go on with --resume, replace it with --overwrite, "
                 f"or choose another --logdir."
             )
+        shutil.rmtree(self.checkpoints / "replay", ignore_errors=True)
         for path in [*self._numbered(), self.checkpoints / "best.ckpt", self.path / "agent.ckpt"]:
             path.unlink(missing_ok=True)
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from .bounds import Count, CountOrZero, NotNegative, check
 from .env_settings import EnvSettings
-from .models import NetworkSettings
+from .models import Activation, NetworkSettings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,6 +78,47 @@ class TrajectorySettings(RunSettings):
 @dataclass(frozen=True, kw_only=True)
 class GradientSettings(RunSettings):
     """Gradients of the actors, applied as they come."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplaySettings(RunSettings):
+    """Replay."""
+
+    n_actors: CountOrZero = 0
+    """Actor processes; 0: the learner's process acts itself, in turn with learning, and a run can be repeated bit by bit."""
+    envs_per_actor: Count = 1
+    """Environments that an actor steps together."""
+    unroll_length: Count = 4
+    """Steps of each environment in one rollout."""
+    activation: Activation = "relu"
+    """Activation of an MLP: tanh, relu, elu or silu."""
+    replay_capacity: Count = 100_000
+    """Steps that are remembered, in all shards together."""
+    n_shards: CountOrZero = 0
+    """Processes that remember them; 0: the learner's."""
+    learning_starts: Count = 1_000
+    """Steps before the first update."""
+    samples_per_insert: NotNegative = 8.0
+    """How often a transition, or a sequence, is learned from on average; 0: as often as learner and actors are fast."""
+    prefetch: CountOrZero = 2
+    """Batches asked of the shards before they are needed."""
+    publish_interval: Count = 20
+    """Updates between two times that the actors get the weights."""
+    actor_priorities: bool = False
+    """Actors say how wrong the values of new steps are; without, these have the highest priority that there was."""
+    save_replay: bool = False
+    """Checkpoints hold what is remembered, too; without, a resumed run begins with nothing."""
+
+    def __post_init__(self) -> None:
+        """Raise ValueError or TypeError that names the first field with an impossible value."""
+        super().__post_init__()
+        if not self.n_actors and (self.n_shards or not self.samples_per_insert):
+            name = "n_shards" if self.n_shards else "samples_per_insert"
+            raise ValueError(f"{name} is {getattr(self, name)}, and n_actors is 0: that needs actors")
+        if self.learning_starts > self.replay_capacity:
+            raise ValueError(f"learning_starts is {self.learning_starts}: at most replay_capacity, {self.replay_capacity}")
+        if self.n_shards > max(1, self.n_actors):
+            raise ValueError(f"n_shards is {self.n_shards}: at most one for each of {self.n_actors} actors")
 
 
 @dataclass(frozen=True, kw_only=True)

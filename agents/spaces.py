@@ -12,7 +12,8 @@ actions         in a rollout                          to the environment
 Discrete        () int64 from 0 on                    plus the space's start
 MultiDiscrete   (n,) int64 from 0 on                  plus the starts, in the space's shape
 MultiBinary     (n,) int8                             in the space's shape
-Box             (n,) float32 as the policy drew it    clipped into the bounds, or squashed into them by tanh
+Box             (n,) float32 as the policy drew it    clipped into the bounds, or squashed into them by tanh,
+                                                      or stretched to them from [-1, 1]
 """
 
 from __future__ import annotations
@@ -161,10 +162,14 @@ class BoxActions:
 
     def squashed_to_env(self, action: Array) -> Array:
         """Return actions (B, n) squashed into the bounds by tanh, (B, *env_shape); raises ParlError without bounds."""
+        return self.scaled_to_env(np.tanh(action))
+
+    def scaled_to_env(self, action: Array) -> Array:
+        """Return actions (B, n) in [-1, 1] stretched to the bounds, (B, *env_shape); raises ParlError without bounds."""
         low, high = self.bounds
         if not np.isfinite([low, high]).all():
-            raise ParlError(f"actions between {self.low} and {self.high} cannot be squashed by tanh: choose clipping")
-        return self.to_env(low + (np.tanh(action) + 1) * (high - low) / 2)
+            raise ParlError(f"actions between {self.low} and {self.high} have no bounds to be scaled to: choose clipping")
+        return self.to_env(low + (action + 1) * (high - low) / 2)
 
 
 ActionKind = DiscreteActions | MultiDiscreteActions | BinaryActions | BoxActions
@@ -228,9 +233,11 @@ def action_kind(space: Space[Any]) -> ActionKind:
     raise ParlError(f"actions {space} are not supported, but {known} are: write a gymnasium wrapper that takes one")
 
 
-def env_actions(kind: ActionKind, *, squash: bool = False) -> Callable[[Array], Array]:
+def env_actions(kind: ActionKind, *, squash: bool = False, scale: bool = False) -> Callable[[Array], Array]:
     """Return the function that turns actions of a rollout, (B, ...), into those of the environments."""
-    return kind.squashed_to_env if squash and isinstance(kind, BoxActions) else kind.to_env
+    if isinstance(kind, BoxActions) and (squash or scale):
+        return kind.squashed_to_env if squash else kind.scaled_to_env
+    return kind.to_env
 
 
 def empty_obs(layout: ObsLayout, *leading: int) -> Tree:

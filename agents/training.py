@@ -15,7 +15,7 @@ import logging
 import time
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -93,9 +93,13 @@ def run(
         folder.clear(overwrite=overwrite)
     counted = saved["record"] if saved else None
     n_parts = saved["n_parts"] + 1 if saved else 1
-    parl_lite.connect(address, n_cpu=None if address else n_slots(entry, settings))
+    if address or n_slots(entry, settings):
+        parl_lite.connect(address, n_cpu=None if address else n_slots(entry, settings))
     try:
         plan = plan_of(entry, settings, spaces, n_parts, counted["n_updates"] if counted else 0)
+        if saved:
+            plan = replace(plan, first_env_steps=saved["record"]["env_steps"], resumed=saved.get("wiring", {}))
+        plan = replace(plan, folder=str(folder.checkpoints.absolute()))
         learner = learner_of(plan, agent)
         with closing(learner), entry.wiring(plan, learner) as wiring, Evaluations(entry, settings) as evaluations:
             record = RunRecord(logdir, entry.name, settings, target, resumed=counted)
@@ -132,7 +136,7 @@ class Training:
             if stopped != "interrupted":
                 self.evaluate()
             lost = {"actors_lost": self.wiring.n_lost, "learners_lost": self.wiring.learner.n_lost}
-            summary = self.record.finish(stopped, n_actors=self.settings.n_actors, **lost)
+            summary = self.record.finish(stopped, n_actors=self.settings.n_actors, **lost, **self.wiring.figures())
             self.agent.save(self.record.logdir / "agent.ckpt")
         return summary
 
@@ -171,6 +175,7 @@ class Training:
             "randomness": snapshot.capture_randomness(),
             "record": self.record.state(),
             "n_parts": self.n_parts,
+            "wiring": self.wiring.save(),
         }
         self.folder.save(self.record.n_updates, state, self.record.score)
         self._checkpoint_due = time.monotonic() + self._interval
@@ -208,14 +213,26 @@ def evaluator_of(entry: Entry, settings: Any) -> Evaluator:
     """Return what evaluates models of a run."""
     n_envs = min(settings.eval_episodes, MAX_EVAL_ENVS)
     make_envs = partial(make_envs_from, settings, n_envs, evaluation=True)
-    policy = SamplingPolicy if settings.eval_sampled else GreedyPolicy
-    return Evaluator(make_envs, partial(entry.make_model, settings), policy, seed=settings.seed)
+    return Evaluator(make_envs, partial(entry.make_model, settings), _player(entry, settings), seed=settings.seed)
+
+
+def _player(entry: Entry, settings: Any) -> Callable[[Any, torch.Generator, int], Any]:
+    """Return what makes the policy of an evaluation."""
+    if entry.make_policy is not None:
+        return partial(_policy, entry, settings)
+    return SamplingPolicy if settings.eval_sampled else GreedyPolicy
+
+
+def _policy(entry: Entry, settings: Any, model: Model, generator: torch.Generator, n_envs: int) -> Any:
+    assert entry.make_policy is not None
+    return entry.make_policy(entry.algorithm(model, settings), n_envs, greedy=not settings.eval_sampled)
 
 
 def film(entry: Entry, settings: Any, agent: Agent, folder: Path) -> None:
     """Write a video of one episode with the likeliest actions; where that does not work, say so."""
     try:
-        evaluator = Evaluator(filmed_envs(settings, folder), partial(entry.make_model, settings), seed=settings.seed)
+        make_model = partial(entry.make_model, settings)
+        evaluator = Evaluator(filmed_envs(settings, folder), make_model, _player(entry, settings), seed=settings.seed)
         with closing(evaluator):
             evaluator.evaluate(agent.get_weights(), 1)
     except ParlError as error:
@@ -268,6 +285,7 @@ def plan_of(entry: Entry, settings: Any, spaces: Spaces, n_parts: int = 1, first
         spaces=spaces,
         actor_seed=seed_of_part(settings.seed, n_parts),
         first_version=first_version,
+        make_policy=entry.make_policy,
     )
 
 

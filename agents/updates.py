@@ -30,12 +30,16 @@ class Update(NamedTuple):
     """Seconds in which the actors had nothing to do, of all of them together."""
     actor_seconds: float = 0.0
     """Seconds in which they worked or waited."""
+    n_updates: int = 1
+    """0 where the learner only took note of what actors did."""
 
 
 def update_of(
     rollouts: Sequence[Mapping[str, Any]], version: int, metrics: Mapping[str, float], learner_waited: float = 0.0
 ) -> Update:
     """Return what came of an update from rollouts, made when `version` updates had been made before."""
+    if not rollouts:
+        return Update(0, np.zeros(0), np.zeros(0), 0.0, dict(metrics), learner_waited)
     ended = [~np.isnan(rollout["episode_return"]) for rollout in rollouts]
     return Update(
         env_steps=sum(int(rollout["valid"].sum()) for rollout in rollouts),

@@ -65,6 +65,16 @@ class ValueLearning:
         return {"hidden_size": self.head_size, "dueling": self.dueling, "noisy": self.noisy}
 
 
+@dataclass(frozen=True, kw_only=True)
+class EpsilonLadder:
+    """Exploration that each actor keeps for the whole run."""
+
+    epsilon_base: Fraction = 0.4
+    """Environment i of all N, on all machines, acts at random with probability base^(1 + exponent i / (N - 1)), always."""
+    epsilon_exponent: NotNegative = 7.0
+    """The exponent of that ladder."""
+
+
 class ValueLearner(Algorithm):
     """Base of the algorithms of action values; they say what the loss of each transition or sequence is, in `_losses`.
 

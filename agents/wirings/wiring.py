@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Protocol
 
@@ -34,6 +34,14 @@ class Plan:
     """Seed of the actors; a run that was resumed has another, or its actors would play the same games again."""
     first_version: int = 0
     """Updates that were made before."""
+    make_policy: Callable[..., Any] | None = None
+    """`Entry.make_policy`."""
+    first_env_steps: int = 0
+    """Steps that were made before."""
+    folder: str = ""
+    """Where the wiring may keep what `save` writes besides what it returns."""
+    resumed: Mapping[str, Any] = field(default_factory=dict)
+    """What `save` returned, of a run that is resumed."""
 
 
 class Learner(Protocol):
@@ -122,6 +130,14 @@ class Wiring:
     def n_lost(self) -> int:
         """Actors that were lost."""
         return lost_of(self.pool)
+
+    def save(self) -> dict[str, Any]:
+        """Return what is needed to go on besides the algorithm, for `Plan.resumed`."""
+        return {}
+
+    def figures(self) -> dict[str, Any]:
+        """Return what else the summary of a run should say."""
+        return {}
 
     def close(self) -> None:
         """End the actors; a second time does nothing."""

@@ -91,7 +91,7 @@ def test_numbers_are_clipped_into_their_bounds_or_squashed_into_them():
 def test_numbers_without_bounds_are_not_clipped_and_cannot_be_squashed():
     kind = action_kind(Box(-np.inf, np.inf, (1,)))
     assert env_actions(kind)(np.array([[1e9]])).tolist() == [[1e9]]
-    with pytest.raises(ParlError, match="cannot be squashed by tanh: choose clipping"):
+    with pytest.raises(ParlError, match="have no bounds to be scaled to: choose clipping"):
         env_actions(kind, squash=True)(np.zeros((1, 1)))
 
 
