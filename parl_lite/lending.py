@@ -26,6 +26,8 @@ _UNIT = 64 * 1024
 _PAGES = 4096
 _MOST_SEGMENTS = 256
 _MOST_IDLE = 32
+_MANY_LENT = 64
+"""What is lent is looked through when it is so much."""
 _SHARE = 4
 """Of the memory that is available a message takes no more than such a part."""
 _FORGETFUL = 8
@@ -153,7 +155,7 @@ class Lender:
         self.expected: dict[bytes, int] = {}
         self.offers: dict[int, tuple[bytes, Segment]] = {}
         """What may be answered in shared memory, by request."""
-        self._lent: list[tuple[Segment, int]] = []
+        self._lent: set[tuple[Segment, int]] = set()
         self._ended = False
         self._pid = os.getpid()
 
@@ -177,8 +179,9 @@ class Lender:
     def hand_over(self, segment: Segment, size: int) -> Place:
         """Return a place for the peer, who has it until it clears the slot."""
         slot = pool().take_slot(segment)
-        self._lent = [(other, its) for other, its in self._lent if other.holds(its)]
-        self._lent.append((segment, slot))
+        if len(self._lent) >= _MANY_LENT:
+            self._lent = {(other, its) for other, its in self._lent if other.holds(its)}
+        self._lent.add((segment, slot))
         return segment.place(size, slot)
 
     def received(self, request: int, size: int) -> memoryview | None:
@@ -209,7 +212,7 @@ class Lender:
         if os.getpid() != self._pid:
             return  # a forked child: the peer is the parent's
         offers, self.offers = self.offers, {}
-        lent, self._lent = self._lent, []
+        lent, self._lent = self._lent, set()
         for _, segment in offers.values():
             segment.escape()
             segment.unpin()

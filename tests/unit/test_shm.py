@@ -250,6 +250,14 @@ def test_a_large_result_is_offered_room_the_next_time() -> None:
     assert not lender.offers and not lender.expected
 
 
+def test_what_came_back_is_not_remembered() -> None:
+    lender, borrower = Lender(), Borrower()
+    for number in range(500):
+        _, places = lender.lend(number, b"take", [bytes(LEAST)], LEAST)
+        borrower.borrow(Place(*PLACE.unpack(places)))
+    assert len(lender._lent) <= 65
+
+
 def test_what_a_lost_peer_had_is_never_lent_again() -> None:
     lender = Lender()
     lender.answered(0, b"sample", LEAST)
