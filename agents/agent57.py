@@ -8,23 +8,30 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
+from .acting import FamilyPolicy
 from .agent57_networks import Agent57Network, SplitQNetwork, Values
 from .bounds import Count, Fraction, NotNegative, Positive
+from .encoders import Trunk
 from .exploration import epsilon_greedy, greedy_probability
 from .novelty import NoveltyModel, NoveltySettings
 from .policy_family import agent57_discounts, discounts, intrinsic_weights
 from .q_networks import RecurrentQNetwork, State
 from .r2d2 import R2D2Learning, context_of, unroll_after
+from .registry import DISCRETE_ACTIONS, Entry
+from .settings import DistributedReplaySettings
+from .spaces import Spaces
 from .targets import adam, descend, evaluating
 from .trees import row
-from .value_learner import ValueLearner
+from .value_learner import EpsilonLadder, ValueLearner
 from .value_math import blind_rows, mixed_priority, of_action, rescale, retrace_targets, unrescale
+from .wirings.replay import Replay
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +79,7 @@ class Agent57(ValueLearner):
     """
 
     settings: Agent57Learning
+    extra_columns = ("policy", "intrinsic_reward", "behaviour_log_prob")
 
     def __init__(self, model: Any, settings: Agent57Learning) -> None:
         super().__init__(model, settings)
@@ -201,3 +209,31 @@ def network(settings: Agent57Learning, make_encoder: Callable[[], Any], n_action
         return RecurrentQNetwork(make_encoder(), n_actions, n_context, settings.lstm_size, **settings.head())
 
     return Agent57Network(SplitQNetwork(recurrent), NoveltyModel(make_encoder, n_actions, settings), n_actions)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Agent57Settings(Agent57Learning, EpsilonLadder, DistributedReplaySettings):
+    """Agent57."""
+
+    unroll_length: Count = 40
+    """Steps of each environment in one rollout; a sequence begins where a rollout does."""
+    actor_priorities: bool = False
+    """Actors say how wrong the values of new steps are; without, these have the highest priority that there was."""
+    learning_starts: Count = 50_000
+    """Steps before the first update."""
+
+
+def make_model(settings: Agent57Settings, spaces: Spaces) -> Agent57Network:
+    """Return the networks for an environment's spaces."""
+    return network(settings, partial(Trunk, spaces.obs, settings), spaces.n_actions)
+
+
+ENTRY = Entry(
+    name="agent57",
+    settings=Agent57Settings,
+    algorithm=Agent57,
+    wiring=Replay,
+    make_model=make_model,
+    make_policy=FamilyPolicy,
+    actions=DISCRETE_ACTIONS,
+)

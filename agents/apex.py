@@ -7,11 +7,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from .acting import StepPolicy
 from .bounds import Count, CountOrZero, Fraction, NotNegative, Positive
-from .dqn import DQN, DQNLearning, network
+from .dqn import DQN, DQNLearning, make_model, network
+from .registry import DISCRETE_ACTIONS, Entry
+from .settings import DistributedReplaySettings
+from .tuned import DISCRETE, tuned
 from .value_learner import EpsilonLadder
+from .wirings.replay import Replay
 
-__all__ = ["ApexDQN", "ApexLearning", "network"]
+__all__ = ["ENTRY", "ApexDQN", "ApexLearning", "ApexSettings", "network"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,3 +51,32 @@ class ApexDQN(DQN):
     The update is DQN's; what is new is around it: many actors, each with its place on `exploration.epsilon_ladder`, who
     send the priorities of their transitions along (`priority`).
     """
+
+
+@dataclass(frozen=True, kw_only=True)
+class ApexSettings(ApexLearning, DistributedReplaySettings):
+    """Ape-X DQN."""
+
+    learning_starts: Count = 50_000
+    """Steps before the first update."""
+
+
+SMALL = {
+    "batch_size": 128,
+    "unroll_length": 20,
+    "head_size": 128,
+    "learning_starts": 2_000,
+    "adam_epsilon": 1e-8,
+    "epsilon_base": 0.2,
+}
+
+ENTRY = Entry(
+    name="apex",
+    settings=ApexSettings,
+    algorithm=ApexDQN,
+    wiring=Replay,
+    make_model=make_model,
+    make_policy=StepPolicy,
+    actions=DISCRETE_ACTIONS,
+    tuned=tuned(DISCRETE, dict.fromkeys(("CartPole-v1", "Acrobot-v1", "LunarLander-v3", "MinAtar/*"), SMALL)),
+)

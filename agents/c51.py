@@ -8,10 +8,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .acting import StepPolicy
 from .bounds import Count, Positive
+from .encoders import Trunk
 from .q_networks import CategoricalQNetwork
+from .registry import DISCRETE_ACTIONS, Entry
+from .settings import ReplaySettings
+from .spaces import Spaces
+from .tuned import DISCRETE, tuned
 from .value_learner import Batch, TransitionLearner, ValueLearning
 from .value_math import categorical_cross_entropy, of_action, project_categorical
+from .wirings.replay import Replay
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,3 +71,33 @@ def network(settings: C51Learning, encoder: Any, n_actions: int) -> CategoricalQ
     """Return the network that `settings` describe over an encoder."""
     span = (settings.value_low, settings.value_high, settings.n_atoms)
     return CategoricalQNetwork(encoder, n_actions, *span, **settings.head())
+
+
+@dataclass(frozen=True, kw_only=True)
+class C51Settings(C51Learning, ReplaySettings):
+    """C51."""
+
+
+def make_model(settings: C51Settings, spaces: Spaces) -> CategoricalQNetwork:
+    """Return the network for an environment's spaces."""
+    return network(settings, Trunk(spaces.obs, settings), spaces.n_actions)
+
+
+RANGES = {
+    "CartPole-v1": {"value_low": 0.0, "value_high": 100.0},
+    "Acrobot-v1": {"value_low": -100.0, "value_high": 0.0},
+    "LunarLander-v3": {"value_low": -300.0, "value_high": 300.0},
+    "MinAtar/*": {"value_low": 0.0, "value_high": 50.0},
+}
+"""Ranges of returns, by environment."""
+
+ENTRY = Entry(
+    name="c51",
+    settings=C51Settings,
+    algorithm=C51,
+    wiring=Replay,
+    make_model=make_model,
+    make_policy=StepPolicy,
+    actions=DISCRETE_ACTIONS,
+    tuned=tuned(DISCRETE, RANGES),
+)

@@ -11,10 +11,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .acting import ContinuousPolicy
 from .bounds import Count, Fraction, NotNegative, Positive
 from .continuous_learner import Batch, ContinuousLearner, ContinuousLearning
 from .continuous_networks import DistributionalActorCritic
+from .encoders import flat_encoder
+from .registry import CONTINUOUS_ACTIONS, Entry
+from .settings import ContinuousReplaySettings
+from .spaces import Spaces
+from .tuned import CONTINUOUS, tuned
 from .value_math import categorical_cross_entropy, project_categorical
+from .wirings.replay import Replay
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,3 +80,33 @@ def network(
     """Return actor and distributional critic over an encoder."""
     low, high, n_atoms = settings.value_low, settings.value_high, settings.n_atoms
     return DistributionalActorCritic(encoder, n_action_dims, hidden_sizes, low=low, high=high, n_atoms=n_atoms)
+
+
+@dataclass(frozen=True, kw_only=True)
+class D4PGSettings(D4PGLearning, ContinuousReplaySettings):
+    """D4PG."""
+
+
+def make_model(settings: D4PGSettings, spaces: Spaces) -> DistributionalActorCritic:
+    """Return actor and critics for an environment's spaces."""
+    sizes = [settings.hidden_size] * settings.hidden_layers
+    return network(settings, flat_encoder(spaces.obs), spaces.action.shape[0], sizes)
+
+
+RANGES = {
+    "Pendulum-v1": {"value_low": -1_000.0, "value_high": 0.0},
+    "HalfCheetah-v5": {"value_low": -200.0, "value_high": 1_200.0},
+    "Hopper-v5": {"value_low": 0.0, "value_high": 400.0},
+}
+"""Ranges of discounted returns, by environment."""
+
+ENTRY = Entry(
+    name="d4pg",
+    settings=D4PGSettings,
+    algorithm=D4PG,
+    wiring=Replay,
+    make_model=make_model,
+    make_policy=ContinuousPolicy,
+    actions=CONTINUOUS_ACTIONS,
+    tuned=tuned(CONTINUOUS, RANGES),
+)

@@ -9,9 +9,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .acting import ContinuousPolicy
 from .bounds import Positive
 from .continuous_learner import Batch, ContinuousLearner, ContinuousLearning, squared_errors
 from .continuous_networks import DeterministicActorCritic
+from .encoders import flat_encoder
+from .registry import CONTINUOUS_ACTIONS, Entry
+from .settings import ContinuousReplaySettings
+from .spaces import Spaces
+from .tuned import CONTINUOUS
+from .wirings.replay import Replay
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,3 +58,26 @@ def network(
 ) -> DeterministicActorCritic:
     """Return actor and critic over an encoder."""
     return DeterministicActorCritic(encoder, n_action_dims, hidden_sizes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DDPGSettings(DDPGLearning, ContinuousReplaySettings):
+    """DDPG."""
+
+
+def make_model(settings: DDPGSettings, spaces: Spaces) -> DeterministicActorCritic:
+    """Return actor and critics for an environment's spaces."""
+    sizes = [settings.hidden_size] * settings.hidden_layers
+    return network(settings, flat_encoder(spaces.obs), spaces.action.shape[0], sizes)
+
+
+ENTRY = Entry(
+    name="ddpg",
+    settings=DDPGSettings,
+    algorithm=DDPG,
+    wiring=Replay,
+    make_model=make_model,
+    make_policy=ContinuousPolicy,
+    actions=CONTINUOUS_ACTIONS,
+    tuned=CONTINUOUS,
+)

@@ -8,10 +8,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .acting import StepPolicy
 from .bounds import Count, NotNegative, Positive
+from .encoders import Trunk
 from .q_networks import ImplicitQuantileNetwork
+from .registry import DISCRETE_ACTIONS, Entry
+from .settings import ReplaySettings
+from .spaces import Spaces
+from .tuned import DISCRETE
 from .value_learner import Batch, TransitionLearner, ValueLearning
 from .value_math import of_action, quantile_huber
+from .wirings.replay import Replay
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,3 +77,25 @@ class IQN(TransitionLearner):
 def network(settings: IQNLearning, encoder: Any, n_actions: int) -> ImplicitQuantileNetwork:
     """Return the network that `settings` describe over an encoder."""
     return ImplicitQuantileNetwork(encoder, n_actions, settings.n_cosines, settings.n_acting_fractions, **settings.head())
+
+
+@dataclass(frozen=True, kw_only=True)
+class IQNSettings(IQNLearning, ReplaySettings):
+    """IQN."""
+
+
+def make_model(settings: IQNSettings, spaces: Spaces) -> ImplicitQuantileNetwork:
+    """Return the network for an environment's spaces."""
+    return network(settings, Trunk(spaces.obs, settings), spaces.n_actions)
+
+
+ENTRY = Entry(
+    name="iqn",
+    settings=IQNSettings,
+    algorithm=IQN,
+    wiring=Replay,
+    make_model=make_model,
+    make_policy=StepPolicy,
+    actions=DISCRETE_ACTIONS,
+    tuned=DISCRETE,
+)

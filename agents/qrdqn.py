@@ -8,10 +8,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .acting import StepPolicy
 from .bounds import Count, NotNegative, Positive
+from .encoders import Trunk
 from .q_networks import QuantileQNetwork
+from .registry import DISCRETE_ACTIONS, Entry
+from .settings import ReplaySettings
+from .spaces import Spaces
+from .tuned import DISCRETE
 from .value_learner import Batch, TransitionLearner, ValueLearning
 from .value_math import of_action, quantile_huber
+from .wirings.replay import Replay
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,3 +67,25 @@ class QRDQN(TransitionLearner):
 def network(settings: QRDQNLearning, encoder: Any, n_actions: int) -> QuantileQNetwork:
     """Return the network that `settings` describe over an encoder."""
     return QuantileQNetwork(encoder, n_actions, settings.n_quantiles, **settings.head())
+
+
+@dataclass(frozen=True, kw_only=True)
+class QRDQNSettings(QRDQNLearning, ReplaySettings):
+    """QRDQN."""
+
+
+def make_model(settings: QRDQNSettings, spaces: Spaces) -> QuantileQNetwork:
+    """Return the network for an environment's spaces."""
+    return network(settings, Trunk(spaces.obs, settings), spaces.n_actions)
+
+
+ENTRY = Entry(
+    name="qrdqn",
+    settings=QRDQNSettings,
+    algorithm=QRDQN,
+    wiring=Replay,
+    make_model=make_model,
+    make_policy=StepPolicy,
+    actions=DISCRETE_ACTIONS,
+    tuned=DISCRETE,
+)

@@ -15,13 +15,19 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from .acting import MemoryPolicy
 from .bounds import Count, CountOrZero, Fraction, NotNegative, Positive
+from .encoders import Trunk
 from .exploration import epsilon_greedy
 from .q_networks import RecurrentQNetwork, State
+from .registry import DISCRETE_ACTIONS, Entry
+from .settings import DistributedReplaySettings
+from .spaces import Spaces
 from .targets import evaluating
 from .trees import row
-from .value_learner import ValueLearner, ValueLearning
+from .value_learner import EpsilonLadder, ValueLearner, ValueLearning
 from .value_math import blind_rows, mixed_priority, n_step_targets, of_action, rescale, unrescale
+from .wirings.replay import Replay
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,3 +188,46 @@ def initial_state(model: Any, n: int) -> State:
 def network(settings: R2D2Learning, encoder: Any, n_actions: int) -> RecurrentQNetwork:
     """Return the network that `settings` describe over an encoder."""
     return RecurrentQNetwork(encoder, n_actions, n_actions + 1, settings.lstm_size, **settings.head())
+
+
+@dataclass(frozen=True, kw_only=True)
+class R2D2Settings(R2D2Learning, EpsilonLadder, DistributedReplaySettings):
+    """R2D2."""
+
+    unroll_length: Count = 40
+    """Steps of each environment in one rollout; a sequence begins where a rollout does."""
+    actor_priorities: bool = False
+    """Actors say how wrong the values of new steps are; without, these have the highest priority that there was."""
+    learning_starts: Count = 50_000
+    """Steps before the first update."""
+
+
+def make_model(settings: R2D2Settings, spaces: Spaces) -> RecurrentQNetwork:
+    """Return the network for an environment's spaces."""
+    return network(settings, Trunk(spaces.obs, settings), spaces.n_actions)
+
+
+SMALL = {
+    "batch_size": 16,
+    "sequence_length": 20,
+    "burn_in": 0,
+    "overlap": 0,
+    "unroll_length": 20,
+    "lstm_size": 64,
+    "head_size": 64,
+    "learning_rate": 5e-4,
+    "learning_starts": 1_000,
+    "target_period": 200,
+    "samples_per_insert": 8.0,
+}
+
+ENTRY = Entry(
+    name="r2d2",
+    settings=R2D2Settings,
+    algorithm=R2D2,
+    wiring=Replay,
+    make_model=make_model,
+    make_policy=MemoryPolicy,
+    actions=DISCRETE_ACTIONS,
+    tuned={"CartPole-v1": SMALL, "Acrobot-v1": SMALL, "LunarLander-v3": SMALL, "MinAtar/*": SMALL},
+)

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from .acting import StepPolicy
 from .bounds import Count, CountOrZero, NotNegative, Positive
-from .c51 import C51, C51Learning, network
+from .c51 import C51, RANGES, C51Learning, make_model, network
+from .registry import DISCRETE_ACTIONS, Entry
+from .settings import ReplaySettings
+from .tuned import DISCRETE, tuned
+from .wirings.replay import Replay
 
-__all__ = ["Rainbow", "RainbowLearning", "network"]
+__all__ = ["ENTRY", "Rainbow", "RainbowLearning", "RainbowSettings", "network"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,3 +44,22 @@ class Rainbow(C51):
 
     All of it is in C51 and its switches; the KL divergence is the priority.
     """
+
+
+@dataclass(frozen=True, kw_only=True)
+class RainbowSettings(RainbowLearning, ReplaySettings):
+    """Rainbow."""
+
+
+SMALL = {name: {"head_size": 128} for name in ("CartPole-v1", "Acrobot-v1", "LunarLander-v3", "MinAtar/*")}
+
+ENTRY = Entry(
+    name="rainbow",
+    settings=RainbowSettings,
+    algorithm=Rainbow,
+    wiring=Replay,
+    make_model=make_model,
+    make_policy=StepPolicy,
+    actions=DISCRETE_ACTIONS,
+    tuned=tuned(DISCRETE, RANGES, SMALL),
+)

@@ -10,11 +10,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .acting import ContinuousPolicy
 from .bounds import Positive
 from .continuous_learner import Batch, ContinuousLearner, ContinuousLearning, squared_errors
 from .continuous_networks import GaussianActorCritic
+from .encoders import flat_encoder
+from .registry import CONTINUOUS_ACTIONS, Entry
+from .settings import ContinuousReplaySettings
+from .spaces import Spaces
 from .targets import adam, descend
+from .tuned import CONTINUOUS
 from .value_math import tanh_log_slope
+from .wirings.replay import Replay
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,3 +116,26 @@ def network(
 ) -> GaussianActorCritic:
     """Return actor and two critics over an encoder."""
     return GaussianActorCritic(encoder, n_action_dims, hidden_sizes, n_critics=2)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SACSettings(SACLearning, ContinuousReplaySettings):
+    """SAC."""
+
+
+def make_model(settings: SACSettings, spaces: Spaces) -> GaussianActorCritic:
+    """Return actor and critics for an environment's spaces."""
+    sizes = [settings.hidden_size] * settings.hidden_layers
+    return network(settings, flat_encoder(spaces.obs), spaces.action.shape[0], sizes)
+
+
+ENTRY = Entry(
+    name="sac",
+    settings=SACSettings,
+    algorithm=SAC,
+    wiring=Replay,
+    make_model=make_model,
+    make_policy=ContinuousPolicy,
+    actions=CONTINUOUS_ACTIONS,
+    tuned=CONTINUOUS,
+)

@@ -122,6 +122,38 @@ class ReplaySettings(RunSettings):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ContinuousReplaySettings(ReplaySettings):
+    """Replay of continuous actions."""
+
+    hidden_size: Count = 256
+    """Width of hidden layers."""
+    replay_capacity: Count = 1_000_000
+    """Steps that are remembered, in all shards together."""
+    learning_starts: Count = 10_000
+    """Steps before the first update."""
+    samples_per_insert: NotNegative = 256.0
+    """How often a transition is learned from on average; 0: as often as learner and actors are fast."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DistributedReplaySettings(ReplaySettings):
+    """Replay with many actors."""
+
+    n_actors: CountOrZero = 2
+    """Actor processes; 0: the learner's process acts itself, in turn with learning, and a run can be repeated bit by bit."""
+    n_shards: CountOrZero = 1
+    """Processes that remember them; 0: the learner's."""
+    actor_priorities: bool = True
+    """Actors say how wrong the values of new steps are; without, these have the highest priority that there was."""
+    unroll_length: Count = 50
+    """Steps of each environment in one rollout."""
+    replay_capacity: Count = 1_000_000
+    """Steps that are remembered, in all shards together."""
+    samples_per_insert: NotNegative = 1.0
+    """How often a transition, or a sequence, is learned from on average; 0: as often as learner and actors are fast."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class CentralSettings(RunSettings):
     """Central inference."""
 

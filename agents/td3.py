@@ -9,10 +9,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .acting import ContinuousPolicy
 from .bounds import Count, NotNegative
 from .continuous_learner import Batch, ContinuousLearner, ContinuousLearning, squared_errors
 from .continuous_networks import DeterministicActorCritic
+from .encoders import flat_encoder
+from .registry import CONTINUOUS_ACTIONS, Entry
+from .settings import ContinuousReplaySettings
+from .spaces import Spaces
+from .tuned import CONTINUOUS
 from .value_math import smoothed_action
+from .wirings.replay import Replay
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,3 +70,26 @@ def network(
 ) -> DeterministicActorCritic:
     """Return actor and two critics over an encoder."""
     return DeterministicActorCritic(encoder, n_action_dims, hidden_sizes, n_critics=2)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TD3Settings(TD3Learning, ContinuousReplaySettings):
+    """TD3."""
+
+
+def make_model(settings: TD3Settings, spaces: Spaces) -> DeterministicActorCritic:
+    """Return actor and critics for an environment's spaces."""
+    sizes = [settings.hidden_size] * settings.hidden_layers
+    return network(settings, flat_encoder(spaces.obs), spaces.action.shape[0], sizes)
+
+
+ENTRY = Entry(
+    name="td3",
+    settings=TD3Settings,
+    algorithm=TD3,
+    wiring=Replay,
+    make_model=make_model,
+    make_policy=ContinuousPolicy,
+    actions=CONTINUOUS_ACTIONS,
+    tuned=CONTINUOUS,
+)

@@ -1,18 +1,74 @@
-"""Settings of the value algorithms that were found to do well, by environment. Knows no algorithm; each takes what it has."""
+"""Settings of the value algorithms that were found to do well, by environment. Knows no algorithm."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-CARTPOLE = {
-    "hidden_size": 128,
-    "learning_rate": 5e-4,
-    "batch_size": 64,
-    "unroll_length": 16,
-    "samples_per_insert": 16.0,
-    "replay_capacity": 50_000,
-    "target_period": 100,
-    "epsilon_end": 0.04,
-    "exploration_fraction": 0.1,
+Tuned = dict[str, dict[str, Any]]
+
+DISCRETE: Tuned = {
+    "CartPole-v1": {
+        "hidden_size": 128,
+        "learning_rate": 5e-4,
+        "batch_size": 128,
+        "unroll_length": 8,
+        "samples_per_insert": 16.0,
+        "replay_capacity": 50_000,
+        "target_period": 50,
+        "epsilon_end": 0.04,
+    },
+    "Acrobot-v1": {
+        "total_steps": 200_000,
+        "hidden_size": 128,
+        "learning_rate": 5e-4,
+        "batch_size": 128,
+        "unroll_length": 8,
+        "samples_per_insert": 16.0,
+        "replay_capacity": 50_000,
+        "target_period": 100,
+    },
+    "LunarLander-v3": {
+        "total_steps": 300_000,
+        "hidden_size": 128,
+        "learning_rate": 5e-4,
+        "batch_size": 128,
+        "samples_per_insert": 32.0,
+        "n_step": 3,
+        "target_period": 250,
+        "epsilon_end": 0.02,
+    },
+    "MinAtar/*": {
+        "total_steps": 5_000_000,
+        "learning_starts": 5_000,
+        "target_period": 1_000,
+        "epsilon_end": 0.1,
+        "exploration_fraction": 0.02,
+        "head_size": 0,
+    },
+    "ALE/*": {
+        "total_steps": 10_000_000,
+        "learning_rate": 6.25e-5,
+        "adam_epsilon": 1.5e-4,
+        "replay_capacity": 1_000_000,
+        "learning_starts": 20_000,
+        "target_period": 2_000,
+        "epsilon_end": 0.01,
+        "exploration_fraction": 0.025,
+        "clip_reward": True,
+    },
 }
-TUNED: dict[str, dict[str, Any]] = {"CartPole-v1": CARTPOLE}
+"""Of algorithms of action values."""
+
+CONTINUOUS: Tuned = {
+    "Pendulum-v1": {"total_steps": 20_000, "learning_starts": 1_000, "random_steps": 1_000},
+    "Hopper-v5": {"total_steps": 500_000, "learning_starts": 5_000, "random_steps": 5_000},
+    **{name: {"total_steps": 1_000_000} for name in ("HalfCheetah-v5", "Walker2d-v5", "Ant-v5")},
+}
+"""Of algorithms for continuous actions."""
+
+
+def tuned(base: Tuned, *others: Mapping[str, Mapping[str, Any]]) -> Tuned:
+    """Return `base` with the values of others put over it, environment by environment."""
+    names = dict.fromkeys(name for part in (base, *others) for name in part)
+    return {name: {key: value for part in (base, *others) for key, value in part.get(name, {}).items()} for name in names}
