@@ -99,6 +99,18 @@ class A2C(OnPolicy):
         }
 
 
+MUJOCO = {  # as in rl-baselines3-zoo
+    "total_steps": 1_000_000,
+    "unroll_length": 8,
+    "learning_rate": 9.6e-4,
+    "lambda_": 0.9,
+    "value_cost": 0.8,
+    "entropy_cost": 0.0,
+    "log_std": -2.0,
+    "normalize_obs": True,
+    "normalize_reward": True,
+}
+
 ENTRY = Entry(
     name="a2c",
     settings=A2CSettings,
@@ -106,7 +118,9 @@ ENTRY = Entry(
     wiring=InStep,
     make_model=actor_critic,
     tuned={
-        "CartPole-v1": {"unroll_length": 16, "learning_rate": 3e-3, "gamma": 0.98, "entropy_cost": 0.0, "value_cost": 1.0},
+        "CartPole-v1": {"unroll_length": 16, "learning_rate": 3e-3, "entropy_cost": 0.0, "reward_scale": 0.1},
+        "Acrobot-v1": {"unroll_length": 16, "learning_rate": 2e-3, "normalize_obs": True},
+        **dict.fromkeys(("HalfCheetah-v5", "Hopper-v5", "Walker2d-v5", "Ant-v5", "Swimmer-v5", "Reacher-v5"), MUJOCO),
         "ALE/*": {"total_steps": 10_000_000, "clip_reward": True, "life_loss": True, "value_cost": 1.0},
     },
 )

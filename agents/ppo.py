@@ -122,8 +122,10 @@ def clipped_loss(ratio: Tensor, advantage: Tensor, clip: float) -> Tensor:
 
 MUJOCO = {
     "total_steps": 1_000_000,
-    "unroll_length": 256,
-    "learning_rate": 5e-4,
+    "envs_per_actor": 16,
+    "unroll_length": 64,
+    "log_std": -0.5,
+    "learning_rate": 3e-4,
     "n_epochs": 10,
     "n_minibatches": 8,
     "entropy_cost": 0.0,
@@ -139,18 +141,25 @@ ENTRY = Entry(
     make_model=actor_critic,
     tuned={
         "CartPole-v1": {
-            "envs_per_actor": 8,
-            "unroll_length": 64,
+            "envs_per_actor": 16,
+            "unroll_length": 32,
             "learning_rate": 1e-3,
             "n_epochs": 6,
             "entropy_cost": 0.0,
             "reward_scale": 0.1,
         },
-        "Acrobot-v1": {"envs_per_actor": 8, "learning_rate": 1e-3, "lambda_": 0.94, "entropy_cost": 0.0, "normalize_obs": True},
+        "Acrobot-v1": {
+            "envs_per_actor": 16,
+            "unroll_length": 64,
+            "learning_rate": 1e-3,
+            "lambda_": 0.94,
+            "entropy_cost": 0.0,
+            "normalize_obs": True,
+        },
         "LunarLander-v3": {
             "total_steps": 1_000_000,
-            "envs_per_actor": 8,
-            "unroll_length": 512,
+            "envs_per_actor": 16,
+            "unroll_length": 256,
             "learning_rate": 5e-4,
             "n_minibatches": 32,
             "gamma": 0.999,

@@ -24,8 +24,8 @@ from .wirings.in_step import InStep
 class TRPOSettings(InStepSettings):
     """TRPO."""
 
-    envs_per_actor: Count = 8
-    unroll_length: Count = 64
+    envs_per_actor: Count = 16
+    unroll_length: Count = 32
     max_kl: Positive = 0.01
     """KL divergence of the new policy from the old one that an update may reach."""
     damping: NotNegative = 0.1
@@ -164,7 +164,8 @@ def conjugate_gradient(product: Callable[[Tensor], Tensor], b: Tensor, n_steps: 
 
 MUJOCO = {
     "total_steps": 1_000_000,
-    "unroll_length": 128,
+    "unroll_length": 64,
+    "log_std": -0.5,
     "value_minibatches": 8,
     "normalize_obs": True,
     "normalize_reward": True,

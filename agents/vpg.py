@@ -18,8 +18,8 @@ from .wirings.in_step import InStep
 class VPGSettings(InStepSettings):
     """VPG."""
 
-    envs_per_actor: Count = 8
-    unroll_length: Count = 64
+    envs_per_actor: Count = 16
+    unroll_length: Count = 32
     learning_rate: Positive = 1e-2
     """Learning rate of the policy, for Adam and the mean loss."""
     value_learning_rate: Positive = 1e-3
@@ -87,7 +87,8 @@ class VPG(OnPolicy):
 
 MUJOCO = {
     "total_steps": 1_000_000,
-    "unroll_length": 128,
+    "unroll_length": 64,
+    "log_std": -0.5,
     "learning_rate": 3e-3,
     "value_minibatches": 8,
     "normalize_obs": True,
