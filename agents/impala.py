@@ -10,48 +10,60 @@ from torch import Tensor, nn
 
 from parl_lite.algorithm import Algorithm
 
+from .bounds import Fraction, NotNegative, Positive
 from .distributions import distribution_of
 from .models import actor_critic
 from .normalize import ReturnScaler, update_statistics
+from .on_policy import normalized
 from .registry import Entry
 from .returns import Rows, vtrace
-from .settings import TrajectorySettings
+from .settings import RunSettings, TrajectorySettings
 from .unrolling import evaluate
 from .wirings.trajectories import Trajectories
 
 
 @dataclass(frozen=True, kw_only=True)
-class ImpalaSettings(TrajectorySettings):
-    """IMPALA."""
+class VTraceLearning(RunSettings):
+    """Learning by V-trace."""
 
-    learning_rate: float = 2e-3
+    learning_rate: NotNegative = 2e-3
     """Learning rate of the policy, for Adam and the mean loss; falls linearly to zero at total_steps."""
-    value_learning_rate: float = 5e-3
+    value_learning_rate: NotNegative = 5e-3
     """Learning rate of the value, likewise; not used by models in which both share layers."""
-    lambda_: float = 0.95
+    adam_epsilon: Positive = 1e-5
+    """Epsilon of Adam, whose beta1 is 0."""
+    lambda_: Fraction = 0.95
     """Weight of longer traces in V-trace: 1 is the paper's, less has less variance."""
-    rho_bar: float = 1.0
+    rho_bar: Positive = 1.0
     """Bound of the importance ratio of a step: which policy the value is of."""
-    c_bar: float = 1.0
-    """Bound of the importance ratios along a trace: speed against variance."""
-    entropy_cost: float = 0.01
+    c_bar: Positive = 1.0
+    """Bound of the importance ratios along a trace: speed against variance; not above rho_bar."""
+    normalize_advantage: bool = True
+    """Advantages have mean 0 and standard deviation 1 in each batch; the paper's have not."""
+    entropy_cost: NotNegative = 0.01
     """Weight of the entropy bonus; falls linearly to zero at total_steps."""
-    value_cost: float = 0.5
+    value_cost: NotNegative = 0.5
     """Weight of half the squared error of the value."""
-    max_grad_norm: float = 0.5
-    """The gradients of policy and value are each scaled down to this norm, if longer."""
+    max_grad_norm: NotNegative = 0.5
+    """The gradients of policy and value are each scaled down to this norm, if longer; 0: never."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImpalaSettings(VTraceLearning, TrajectorySettings):
+    """IMPALA."""
 
 
 class IMPALA(Algorithm):
     """IMPALA, importance weighted actor-learner architecture (Espeholt et al. 2018, https://arxiv.org/abs/1802.01561).
 
     The actors' policy mu is some updates behind the learner's pi. V-trace corrects for that by ratios pi/mu,
-    bounded; it gives targets v of the value V and advantages A. With A normalised in the batch, one step of Adam on
+    bounded; it gives targets v of the value V and advantages A. One step of Adam on
 
         mean over valid steps of   - A log pi(a|s)  +  value_cost / 2 (v - V(s))^2  -  entropy_cost H(pi(.|s))
 
-    This is the mean, where the paper has the sum: learning rates, costs and clipping belong to the mean. Adam has
-    beta1 = 0, as in SEED RL: gradients that come late and momentum would add up to oscillation.
+    This is the mean, where the paper has the sum: learning rates, costs and clipping belong to the mean. Adam with
+    beta1 = 0, as in SEED RL, is the paper's RMSProp with its first steps corrected: gradients that come late and
+    momentum would add up to oscillation.
 
     Args:
         model: has `policy(obs)` and `value(obs)`, or `unroll` (see `unrolling.py`), and for other than discrete actions
@@ -60,12 +72,12 @@ class IMPALA(Algorithm):
         settings: only those about learning are read.
     """
 
-    def __init__(self, model: Any, settings: ImpalaSettings) -> None:
+    def __init__(self, model: Any, settings: VTraceLearning) -> None:
         super().__init__(model)
         self.settings = settings
         self.distribution = distribution_of(model)
         self.scale_reward = ReturnScaler()
-        self.optimizer = torch.optim.Adam(_parameter_groups(model, settings), betas=(0.0, 0.999), eps=1e-5)
+        self.optimizer = torch.optim.Adam(_parameter_groups(model, settings), betas=(0.0, 0.999), eps=settings.adam_epsilon)
         self.env_steps = 0
         self.n_updates = 0
 
@@ -92,7 +104,8 @@ class IMPALA(Algorithm):
         rows = Rows(self.scale_reward(batch), batch["terminated"], batch["truncated"], valid)
         bounds = (settings.gamma, settings.lambda_, settings.rho_bar, settings.c_bar)
         target, advantage = vtrace(rows, value.detach(), next_value, log_ratio, *bounds)
-        adv = _normalized(advantage[valid])  # (number of valid steps,)
+        adv = advantage[valid]  # (number of valid steps,)
+        adv = normalized(adv) if settings.normalize_advantage else adv
 
         # Losses
         policy_loss = -(adv * log_prob[valid]).mean()
@@ -120,12 +133,12 @@ class IMPALA(Algorithm):
         norms = []
         for group in self.optimizer.param_groups:
             group["lr"] = group["base_lr"] * remaining
-            norms.append(nn.utils.clip_grad_norm_(group["params"], self.settings.max_grad_norm))
+            norms.append(nn.utils.clip_grad_norm_(group["params"], self.settings.max_grad_norm or float("inf")))
         self.optimizer.step()
         return norms[0].item()
 
 
-def _parameter_groups(model: Any, settings: ImpalaSettings) -> list[dict[str, Any]]:
+def _parameter_groups(model: Any, settings: VTraceLearning) -> list[dict[str, Any]]:
     """Return what Adam wants: one group for policy and one for value, or one for all if they share layers."""
     if not hasattr(model, "get_critic_params"):
         return [{"params": list(model.parameters()), "base_lr": settings.learning_rate}]
@@ -135,11 +148,15 @@ def _parameter_groups(model: Any, settings: ImpalaSettings) -> list[dict[str, An
     ]
 
 
-def _normalized(advantage: Tensor) -> Tensor:
-    """Return advantages with mean 0 and standard deviation 1; a single one becomes 0."""
-    centred = advantage - advantage.mean()
-    return centred / (centred.square().mean().sqrt() + 1e-8)
-
+CARTPOLE = {"reward_scale": 0.1}
+ATARI = {
+    "total_steps": 10_000_000,
+    "unroll_length": 20,
+    "learning_rate": 6e-4,
+    "lambda_": 1.0,
+    "clip_reward": True,
+    "life_loss": True,
+}
 
 ENTRY = Entry(
     name="impala",
@@ -147,6 +164,5 @@ ENTRY = Entry(
     algorithm=IMPALA,
     wiring=Trajectories,
     make_model=actor_critic,
-    actions=frozenset({"discrete", "multi_discrete", "multi_binary", "box"}),
-    tuned={"CartPole-v1": {"reward_scale": 0.1}, "ALE/*": {"clip_reward": True}},
+    tuned={"CartPole-v1": CARTPOLE, "ALE/*": ATARI},
 )

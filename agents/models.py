@@ -14,11 +14,11 @@ from parl_lite.model import Model
 
 from .bounds import Count, CountOrZero
 from .distributions import distribution_for
-from .networks import CNN, Encoder, Images, LSTMCore, arrays_of, impala_cnn, linear, mlp, nature_cnn
+from .networks import CNN, Encoder, Images, LSTMCore, arrays_of, impala_cnn, linear, mlp, nature_cnn, small_cnn
 from .spaces import ActionKind, BoxActions, ObsSpec, Spaces
 from .trees import Tree
 
-Network = Literal["auto", "mlp", "nature", "impala"]
+Network = Literal["auto", "mlp", "nature", "impala", "small"]
 Activation = Literal["tanh", "relu", "elu", "silu"]
 MIN_IMAGE_SIDE = 36
 """Images less wide or high are too small for the strides of the nature network."""
@@ -29,13 +29,13 @@ class NetworkSettings:
     """The network of policy and value."""
 
     network: Network = "auto"
-    """Layers for images: nature (3 convolutions) or impala (15); mlp flattens them; auto: nature for images of 36 and more."""
+    """Layers for images: nature (3 convolutions), impala (15), small (4, for 42 pixels), mlp; auto: nature from 36 on."""
     hidden_size: Count = 64
     """Width of hidden layers."""
     hidden_layers: Count = 2
     """Hidden layers of an MLP; after a CNN its own linear layer is the only one."""
     cnn_features: CountOrZero = 0
-    """Width of the linear layer of a CNN; 0: 512 for nature, 256 for impala, as in the papers."""
+    """Width of the linear layer of a CNN; 0: 512 for nature, 256 for impala and small, as in the papers."""
     lstm_size: CountOrZero = 0
     """Width of an LSTM after the hidden layers; 0: none."""
     activation: Activation = "tanh"
@@ -207,11 +207,13 @@ def image_network(settings: NetworkSettings, spec: ObsSpec) -> CNN | None:
     images = Images(spec, settings.channels_last)
     if network == "impala":
         return impala_cnn(images, settings.cnn_features or 256)
+    if network == "small":
+        return small_cnn(images, settings.cnn_features or 256)
     return nature_cnn(images, settings.cnn_features or 512)
 
 
 def _network_for(network: Network, spec: ObsSpec) -> str:
-    """Return "mlp", "nature" or "impala" for one array; raises ParlError for images that are too small."""
+    """Return "mlp", "nature", "impala" or "small" for one array; raises ParlError for images that are too small."""
     image = len(spec.shape) == 3 and not spec.sizes
     large = image and sorted(spec.shape)[1] >= MIN_IMAGE_SIDE
     if network == "nature" and image and not large:

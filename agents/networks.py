@@ -124,6 +124,15 @@ def impala_cnn(images: Images, n_features: int = 256, channels: Sequence[int] = 
     return CNN(images, nn.Sequential(*layers, nn.ReLU()), n_features)
 
 
+def small_cnn(images: Images, n_features: int = 256) -> CNN:
+    """Return four convolutions that each halve an image, for those of 42 pixels, as in OpenAI's universe-starter-agent."""
+    sizes = (images.shape[0], 32, 32, 32, 32)
+    layers: list[nn.Module] = []
+    for n_in, n_out in pairwise(sizes):
+        layers += [_convolution(n_in, n_out, stride=2, padding=1), nn.ReLU()]
+    return CNN(images, nn.Sequential(*layers), n_features)
+
+
 class ResidualBlock(nn.Module):
     """x + conv(relu(conv(relu(x)))), shape (N, C, H, W) kept."""
 

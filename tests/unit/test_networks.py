@@ -16,7 +16,7 @@ from parl_lite.agents.models import (
     SharedActorCritic,
     actor_critic,
 )
-from parl_lite.agents.networks import Encoder, Images, LSTMCore, Vector, impala_cnn, linear, mlp, nature_cnn
+from parl_lite.agents.networks import Encoder, Images, LSTMCore, Vector, impala_cnn, linear, mlp, nature_cnn, small_cnn
 from parl_lite.agents.spaces import BoxActions, DiscreteActions, MultiDiscreteActions, ObsSpec, Spaces
 from parl_lite.errors import ParlError
 
@@ -61,7 +61,7 @@ def test_the_two_cnns_have_the_layers_of_their_papers():
     assert (nature.n_features, impala.n_features) == (512, 256)
 
 
-@pytest.mark.parametrize("make_cnn", [nature_cnn, impala_cnn])
+@pytest.mark.parametrize("make_cnn", [nature_cnn, impala_cnn, small_cnn])
 @pytest.mark.parametrize("leading", [(), (3,), (2, 3)])
 def test_cnns_take_any_leading_axes(make_cnn, leading):
     cnn = make_cnn(Images(FRAMES), n_features=6)
@@ -230,7 +230,7 @@ def test_a_recurrent_network_says_that_it_must_be_unrolled():
 @pytest.mark.parametrize(
     ("obs", "settings", "words"),
     [
-        (VECTOR, {"network": "transformer"}, "network is 'transformer'; it can be auto, mlp, nature, impala"),
+        (VECTOR, {"network": "transformer"}, "network is 'transformer'; it can be auto, mlp, nature, impala, small"),
         (VECTOR, {"network": "nature"}, "network is nature, but no observation is an image.*try mlp"),
         (ObsSpec((10, 10, 4), BYTE), {"network": "nature"}, "too small for network nature .36 pixels.: try impala"),
         (VECTOR, {"activation": "sine"}, "activation is 'sine'; it can be tanh, relu"),
