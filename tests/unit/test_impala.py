@@ -21,6 +21,7 @@ from parl_lite.agents.rollout_worker import RolloutWorker
 from parl_lite.agents.spaces import DiscreteActions, ObsSpec, Spaces
 from parl_lite.model import Model
 
+torch.set_num_threads(1)  # as in a run: layers this small only wait for a second thread
 SPACES = Spaces(ObsSpec((1,), np.dtype(np.float32)), DiscreteActions(2))
 
 
