@@ -38,11 +38,12 @@ from parl_lite.remote import plain_class
 from parl_lite.security import ClusterKey, Gatekeeper
 from parl_lite.settings import Settings
 from parl_lite.shm import Borrower, Place, write
-from parl_lite.sockets import bind_ipc, bind_tcp, data_router, receive_body, send_body
+from parl_lite.sockets import bind_ipc, bind_tcp, data_router, receive_body, send_body, send_frame
 
 from . import job_batch, randomness, threads
 from .job_code import JobCode
 from .job_state import JobState, Request
+from .job_state import Place as OfferedPlace
 
 _DONTWAIT = int(zmq.DONTWAIT)  # plain numbers: an enum's operators would cost a microsecond each on the hot path
 _SNDMORE = int(zmq.SNDMORE)
@@ -171,28 +172,31 @@ class Job:
             raise
         except BaseException as error:
             kind, parts = frames.ERROR, peer.encoder.encode_parts(remote_errors.pack(_without_our_frames(error)))
-        head, body = self._shared_answer(request, kind, parts) or frames.build_answer(kind, request.number, request.name, parts)
+        shared = None if request.offer is None else self._shared_answer(request, request.offer, kind, parts)
+        head, body = shared or frames.build_answer(kind, request.number, request.name, parts)
         if peer.packer.packed:
             peer.kept[request.number] = peer.packer.take()
             head = frames.with_kept(head)
         try:
-            self._router.send(request.peer, _SNDMORE)
+            send_frame(self._router, request.peer, _SNDMORE)
             if body is None:
-                self._router.send(head)
+                send_frame(self._router, head)
             else:
-                self._router.send(head, _SNDMORE)
+                send_frame(self._router, head, _SNDMORE)
                 send_body(self._router, body)
         except zmq.ZMQError as error:
             if error.errno != zmq.EHOSTUNREACH:
                 raise
             self._peers.pop(request.peer, None)  # the handle is gone; nobody misses the result
 
-    def _shared_answer(self, request: Request, kind: int, parts: Sequence[frames.Bytes]) -> tuple[bytes, None] | None:
+    def _shared_answer(
+        self, request: Request, offer: OfferedPlace, kind: int, parts: Sequence[frames.Bytes]
+    ) -> tuple[bytes, None] | None:
         """Write a large answer to the place that the caller offered for it; None if it does not go there."""
-        if request.offer is None or not LEAST <= (size := sum(map(len, parts))) <= request.offer[-1]:
+        if not LEAST <= (size := sum(map(len, parts))) <= offer[-1]:
             return None
         try:
-            write(self._borrower.data(Place(*request.offer)), parts)
+            write(self._borrower.data(Place(*offer)), parts)
         except OSError:
             return None
         return frames.build_shared_answer(kind, request.number, request.name, size), None

@@ -33,7 +33,7 @@ from parl_lite.payload import Decoder, Encoder
 from parl_lite.refs import Packer, Ref
 from parl_lite.security import ClusterKey
 from parl_lite.settings import Settings
-from parl_lite.sockets import connect, receive_body, send_body, watch_connection
+from parl_lite.sockets import connect, receive_body, send_body, send_frame, watch_connection
 from parl_lite.waker import Waker
 
 _DONTWAIT = int(zmq.DONTWAIT)  # plain numbers: an enum's operators would cost a microsecond each on the hot path
@@ -123,10 +123,8 @@ class Channel:
 
     def request(self, kind: int, name: str, value: Any, what: str) -> Future:
         """Send a request; its value is fixed now. Raises SerializationError, naming `what`, before anything is sent."""
-        future = Future(self)
         with self._entered():
-            self._begin(future, kind, name.encode(), value, what)
-        return future
+            return self._begin(kind, name.encode(), value, what)
 
     def call(self, name: bytes, value: Any, what: str) -> Any:
         """Call a method and return its result, or a future that has or will have it.
@@ -134,51 +132,55 @@ class Channel:
         The short way of `request(...).result()` for the usual case: nothing else is under way, so the next message is the
         answer, and needs no future. A future is returned for everything unusual: an error, a slow answer, other threads.
         """
-        future = Future(self)
         with self._entered():
             if self._pending or self._contended or self._listeners or self.loss is not None:
-                self._begin(future, frames.CALL, name, value, what)
-                return future
-            self._transmit(future, frames.CALL, name, value, what)
+                return self._begin(frames.CALL, name, value, what)
+            request = self._transmit(frames.CALL, name, value, what)
             try:
                 frame = self._socket.recv()
             except zmq.Again:
-                self._pending[future._request] = future
-                return future
+                return self._expect(request)
             kind, elsewhere, _, answered = HEADER.unpack_from(frame) if len(frame) >= HEADER.size else _PROBE
-            if answered == future._request and not (elsewhere or self._offers or self._kept):
+            if answered == request and not (elsewhere or self._offers or self._kept):
                 state, value = self._outcome(kind, memoryview(frame)[HEADER.size :])
                 if state == DONE:
                     return value
+                future = Future(self)
                 future.settle(state, value)
             else:
-                self._pending[future._request] = future
+                future = self._expect(request)
                 self._deliver(frame)
         return future
 
-    def _begin(self, future: Future, kind: int, name: bytes, value: Any, what: str) -> None:
+    def _begin(self, kind: int, name: bytes, value: Any, what: str) -> Future:
         if self.loss is not None:
             raise self.loss.with_traceback(None)
-        self._transmit(future, kind, name, value, what)
-        self._pending[future._request] = future
+        future = self._expect(self._transmit(kind, name, value, what))
         if self._listeners:
             self._take_all()  # sending may have consumed the edge that a listener polls for
+        return future
 
-    def _transmit(self, future: Future, kind: int, name: bytes, value: Any, what: str) -> None:
-        """Number a request and send it; the lock is held."""
+    def _expect(self, request: int) -> Future:
+        """Return the future of a request that was sent."""
+        future = self._pending[request] = Future(self, request)
+        return future
+
+    def _transmit(self, kind: int, name: bytes, value: Any, what: str) -> int:
+        """Send a request and return its number; the lock is held."""
         try:
             parts = self._encoder.encode_parts(value, what=what)
         except SerializationError:
             self._packer.discard()
             raise
-        self._last_request = future._request = self._last_request + 1
+        self._last_request = request = self._last_request + 1
         if self._packer.packed:
-            self._kept[future._request] = self._packer.take()
+            self._kept[request] = self._packer.take()
         try:
-            self._send(*frames.build(kind, future._request, name, parts, self._lender))
+            self._send(*frames.build(kind, request, name, parts, self._lender))
         except BaseException:
             self._encoder.reset()  # the peer has not heard of what it would have learned
             raise
+        return request
 
     def cancel(self, future: Future) -> bool:
         """Ask the job to skip a call; the future is cancelled at once."""
@@ -268,9 +270,9 @@ class Channel:
     def _send(self, head: bytes, body: bytes | None) -> None:
         """Send one message; while the connection is on its way ZeroMQ keeps it."""
         if body is None:
-            self._socket.send(head)
+            send_frame(self._socket, head)
         else:
-            self._socket.send(head, _SNDMORE)
+            send_frame(self._socket, head, _SNDMORE)
             send_body(self._socket, body)
 
     def _take_all(self) -> None:
@@ -322,11 +324,11 @@ class Channel:
 
     def _outcome(self, kind: int, payload: memoryview) -> tuple[int, Any]:
         try:
+            if kind == frames.RESULT:
+                return DONE, self._decoder.decode(payload)
             if kind == frames.SHARES:
                 self._introduced(*self._decoder.decode(payload))
                 return DONE, None
-            if kind == frames.RESULT:
-                return DONE, self._decoder.decode(payload)
             if kind == frames.ERROR:
                 packed: Any = self._decoder.decode(payload)
                 return FAILED, remote_errors.unpack(packed, self.label, self._trusted)

@@ -72,7 +72,7 @@ def build(
     kind: int, request: int, name: bytes, parts: Sequence[Bytes], lender: Lender | None = None
 ) -> tuple[bytes, bytes | None]:
     """Return the frame or the two frames of a message; the payload's parts are copied once, so its value is fixed now."""
-    size = sum(map(len, parts))
+    size = len(parts[0]) if len(parts) == 1 else sum(map(len, parts))
     if size < SEPARATE and (lender is None or name not in lender.expected):
         return b"".join((HEADER.pack(kind, 0, len(name), request), name, *parts)), None
     flags, places = (0, b"") if lender is None else lender.lend(request, name, parts, size)

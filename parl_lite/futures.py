@@ -59,11 +59,11 @@ class Future:
 
     __slots__ = ("__weakref__", "_callbacks", "_channel", "_request", "_state", "_value")
 
-    def __init__(self, channel: Source) -> None:
+    def __init__(self, channel: Source, request: int = 0) -> None:
         self._channel = channel
         self._state = PENDING
         self._value: Any = None
-        self._request = 0
+        self._request = request
         self._callbacks: list[Callable[[Future], object]] | None = None
 
     def result(self, timeout: float | None = None) -> Any:

@@ -65,6 +65,10 @@ _NO_PICKLE = (
 )
 _IMPORT_HINT = "; its module must be installed here, be part of the project, or be listed in distributed_files"
 
+NO_ARGUMENTS: tuple[tuple[()], dict[str, Any]] = ((), {})
+"""What a call without arguments sends: so common that it is encoded once."""
+_NO_ARGUMENTS_ENCODED = pickle.dumps(NO_ARGUMENTS, pickling.PROTOCOL)
+
 _writers = WriterCache()
 
 
@@ -99,6 +103,8 @@ class Encoder:
 
         Large arrays are views of the value's own memory. Raises SerializationError like `encode`.
         """
+        if value is NO_ARGUMENTS:
+            return [_NO_ARGUMENTS_ENCODED]
         if pickling.is_plain(value):
             return [pickle.dumps(value, pickling.PROTOCOL)]
         try:

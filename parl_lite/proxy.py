@@ -28,6 +28,7 @@ from parl_lite.class_code import defined
 from parl_lite.errors import SerializationError
 from parl_lite.futures import Future
 from parl_lite.links import Address, BorrowedLink, Link, RestartingLink
+from parl_lite.payload import NO_ARGUMENTS
 
 if TYPE_CHECKING:
     from parl_lite.remote import RemoteClass
@@ -51,9 +52,10 @@ class RemoteMethod:
         self._what = f"an argument of {name}"
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        arguments = (args, kwargs) if args or kwargs else NO_ARGUMENTS
         if not self._wait:
-            return self._channel.request(frames.CALL, self._name, (args, kwargs), self._what)
-        result = self._channel.call(self._encoded_name, (args, kwargs), self._what)
+            return self._channel.request(frames.CALL, self._name, arguments, self._what)
+        result = self._channel.call(self._encoded_name, arguments, self._what)
         if type(result) is not Future:
             return result
         try:

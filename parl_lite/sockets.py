@@ -11,10 +11,14 @@ import socket as sockets_of_the_system
 from collections.abc import Sequence
 
 import zmq
+from zmq.backend import Socket as BackendSocket
 
 from parl_lite.errors import ParlError
 from parl_lite.security import ClusterKey
 from parl_lite.settings import Settings
+
+send_frame = BackendSocket.send
+"""pyzmq's `send` without what its wrapper does for draft sockets, which costs half a microsecond a frame."""
 
 _PIECE = 32 * 1024 * 1024
 _SNDMORE = int(zmq.SNDMORE)
