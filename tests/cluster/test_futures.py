@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import os
 import threading
 from concurrent.futures import CancelledError, ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 import zmq
+from conftest import PATIENCE
 from patients import Ledger
 
 import parl_lite
@@ -22,6 +25,13 @@ from parl_lite.sockets import data_dealer
 @pytest.fixture
 def ledger(cluster):
     return Ledger()
+
+
+@pytest.fixture
+def gate(tmp_path: Path) -> Path:
+    """A named pipe: a call that waits for it ends when something is written to it, with that."""
+    os.mkfifo(tmp_path / "gate")
+    return tmp_path / "gate"
 
 
 def test_calls_run_in_order_and_results_are_read_in_any(ledger):
@@ -48,23 +58,25 @@ def test_eight_threads_share_a_handle(ledger):
         assert own == [i for i in range(100) for _ in range(2)]
 
 
-def test_a_second_thread_need_not_wait_for_the_call_of_the_first(ledger):
-    other = threading.Thread(target=ledger.sleep, args=[1.0])
-    other.start()
-    future = ledger.futures.add("second")
-    assert not future.done()
-    assert future.result(timeout=10) == "second"
-    other.join()
+def test_a_second_thread_need_not_wait_for_the_call_of_the_first(cluster, gate):
+    ledger, other = Ledger(), Ledger()
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(ledger.wait_for, str(gate))
+        assert [other.add(i) for i in range(3)] == [0, 1, 2]
+        future = ledger.futures.add("second")
+        gate.write_text("first")  # waits until the call of the other thread has begun
+        assert future.result() == "second"
+        assert first.result() == "first"
 
 
-def test_destroying_under_a_call_is_an_error_there_and_no_abort(cluster):
+def test_destroying_under_a_call_is_an_error_there_and_no_abort(cluster, gate):
     ledger = Ledger()
     with ThreadPoolExecutor(1) as pool:
-        sleeping = pool.submit(ledger.sleep, 30)
+        waiting = pool.submit(ledger.wait_for, str(gate))
         ledger.futures.total()  # its thread is in the socket by now, or comes to it after us
         ledger.destroy()
         with pytest.raises(parl_lite.ActorLostError):
-            sleeping.result(timeout=10)
+            waiting.result()
 
 
 def test_actors_are_created_from_several_threads_at_once(cluster):
@@ -73,55 +85,63 @@ def test_actors_are_created_from_several_threads_at_once(cluster):
         assert len(set(pool.map(lambda actor: actor.pid(), actors))) == 4
 
 
-def test_a_timeout_does_not_lose_the_result(ledger):
-    future = ledger.futures.sleep(0.5)
+def test_a_timeout_does_not_lose_the_result(ledger, gate):
+    future = ledger.futures.wait_for(str(gate))
     with pytest.raises(TimeoutError, match="the call goes on"):
         future.result(timeout=0.05)
     with pytest.raises(TimeoutError):
         future.get(block=False)
-    assert future.result() == 0.5
-    assert future.get() == 0.5 and future.get_nowait() == 0.5
+    gate.write_text("here")
+    assert future.result() == "here"
+    assert future.get() == "here" and future.get_nowait() == "here"
 
 
-def test_wait_and_as_completed_over_several_actors(cluster):
+def test_wait_and_as_completed_over_several_actors(cluster, gate):
     quick, slow = Ledger(), Ledger()
-    late, soon = slow.futures.sleep(0.5), quick.futures.add("soon")
+    late, soon = slow.futures.wait_for(str(gate)), quick.futures.add("soon")
     done, not_done = parl_lite.wait([late, soon], return_when="FIRST_COMPLETED")
     assert (done, not_done) == ({soon}, {late})
-    assert [future.result() for future in parl_lite.as_completed([late, soon])] == ["soon", 0.5]
+    found = parl_lite.as_completed([late, soon])
+    assert next(found).result() == "soon"
+    gate.write_text("late")
+    assert [future.result() for future in found] == ["late"]
     assert parl_lite.wait([late, soon]) == ({late, soon}, set())
-    assert parl_lite.get([late, soon]) == [0.5, "soon"]
+    assert parl_lite.get([late, soon]) == ["late", "soon"]
 
 
-def test_waiting_ends_at_its_timeout(ledger):
-    future = ledger.futures.sleep(0.5)
+def test_waiting_ends_at_its_timeout(ledger, gate):
+    future = ledger.futures.wait_for(str(gate))
     assert parl_lite.wait([future], timeout=0.05) == (set(), {future})
     with pytest.raises(TimeoutError, match="1 of 1"):
         list(parl_lite.as_completed([future], timeout=0.05))
-    assert future.result() == 0.5
+    gate.write_text("here")
+    assert future.result() == "here"
 
 
-def test_wait_can_return_at_the_first_error(cluster):
+def test_wait_can_return_at_the_first_error(cluster, gate):
     good, bad = Ledger(), Ledger()
-    long, failing = good.futures.sleep(0.5), bad.futures.add()
+    long, failing = good.futures.wait_for(str(gate)), bad.futures.add()
     done, not_done = parl_lite.wait([long, failing], return_when="FIRST_EXCEPTION")
     assert (done, not_done) == ({failing}, {long})
     assert isinstance(failing.exception(), TypeError)
     with pytest.raises(ValueError, match="SOMETIME"):
         parl_lite.wait([long], return_when="SOMETIME")
+    gate.write_text("here")
+    assert long.result() == "here"
 
 
-def test_a_call_that_has_not_begun_can_be_cancelled(ledger):
-    running, waiting, last = ledger.futures.sleep(0.3), ledger.futures.add("never"), ledger.futures.add("last")
+def test_a_call_that_has_not_begun_can_be_cancelled(ledger, gate):
+    running, waiting, last = ledger.futures.wait_for(str(gate)), ledger.futures.add("never"), ledger.futures.add("last")
     assert waiting.cancel() and waiting.cancelled()
     assert not running.cancel() and running.running()
     with pytest.raises(CancelledError):
         waiting.result()
-    assert (running.result(), last.result()) == (0.3, "last")
+    gate.write_text("over")
+    assert (running.result(), last.result()) == ("over", "last")
     assert ledger.entries == ["last"]
 
 
-def test_callbacks_come_whether_the_result_is_here_or_not(ledger):
+def test_callbacks_come_whether_the_result_is_here_or_not(ledger, gate):
     results: list[object] = []
     arrived = threading.Semaphore(0)
 
@@ -129,12 +149,13 @@ def test_callbacks_come_whether_the_result_is_here_or_not(ledger):
         results.append(future.result())
         arrived.release()
 
-    ledger.futures.sleep(0.1).add_done_callback(note)
+    ledger.futures.wait_for(str(gate)).add_done_callback(note)
+    gate.write_text("later")
     settled = ledger.futures.add("at once")
     settled.result()
     settled.add_done_callback(note)
-    assert arrived.acquire(timeout=5) and arrived.acquire(timeout=5)
-    assert sorted(results, key=str) == [0.1, "at once"]
+    assert arrived.acquire(timeout=PATIENCE) and arrived.acquire(timeout=PATIENCE)
+    assert sorted(results) == ["at once", "later"]
 
 
 def test_futures_can_be_awaited(ledger):
@@ -144,20 +165,19 @@ def test_futures_can_be_awaited(ledger):
     assert asyncio.run(work()) == list(range(5))
 
 
-def test_a_value_is_fixed_when_the_call_is_made(ledger):
+def test_a_value_is_fixed_when_the_call_is_made(ledger, gate):
     import numpy as np
 
     for size in (10, 1_000_000):
         array = np.zeros(size)
-        ledger.futures.sleep(0.05)
+        ledger.futures.wait_for(str(gate))
         future = ledger.futures.add(array)
         array[:] = 1
+        gate.write_text("now")
         assert future.result().sum() == 0
 
 
 def test_a_handle_does_not_survive_fork(ledger):
-    import os
-
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
@@ -186,7 +206,7 @@ def test_a_job_that_is_gone_before_we_connect_is_lost_and_no_hang(address):
     channel = Channel(data_dealer(context, settings), "Actor here 1", settings)
     channel.connect(address, None)
     with pytest.raises(parl_lite.ActorLostError, match="Actor here 1"):
-        channel.request(frames.GET, "x", None, "x").result(timeout=20)
+        channel.request(frames.GET, "x", None, "x").result(timeout=PATIENCE)
     channel.close()
     context.term()
 
@@ -207,7 +227,7 @@ def test_a_probe_of_the_job_is_no_answer():
     job = threading.Thread(target=answer)
     job.start()
     found = channel.call(b"where", ((), {}), "x")
-    assert (found.result(timeout=10) if isinstance(found, parl_lite.Future) else found) == "here"
+    assert (found.result(timeout=PATIENCE) if isinstance(found, parl_lite.Future) else found) == "here"
     job.join()
     channel.close()
     router.close(0)

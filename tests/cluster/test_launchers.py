@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import alive, until
+from conftest import PATIENCE, alive, until
 from patients import Patient
 
 import parl_lite
@@ -36,7 +36,7 @@ def cluster_without_zygote(nothing_left: Path):
     yield
     parl_lite.disconnect()
     worker.terminate()
-    worker.wait(10)
+    worker.wait(PATIENCE)
     master.end(5.0)
     os.close(lock)
     folders.remove_if_empty_of_life(folder)

@@ -10,11 +10,11 @@ import threading
 
 import psutil
 import pytest
-from conftest import alive, until
+from conftest import PATIENCE, alive, until
 from patients import Patient
 
 import parl_lite
-from parl_lite import ActorLostError
+from parl_lite import ActorLostError, client
 
 
 def free_cpus() -> int:
@@ -39,7 +39,7 @@ def test_a_dead_job_is_a_typed_error_and_its_slot_is_free(cluster, how):
         kill(pid)
     if future is not None:
         with pytest.raises(ActorLostError, match=str(pid)) as caught:
-            future.result(timeout=10)
+            future.result(timeout=PATIENCE)
         assert caught.value.pid == pid
         assert (caught.value.signal, caught.value.exit_code) in [(signal.SIGKILL, None), (None, 7)]
     with pytest.raises(ActorLostError):
@@ -117,10 +117,12 @@ def test_a_slot_is_handed_over_at_once_twenty_times(nothing_left):
     parl_lite.disconnect()
 
 
-def test_no_room_is_an_explained_error_and_never_any_room_at_once(nothing_left):
+def test_no_room_is_an_explained_error_and_never_any_room_at_once(nothing_left, monkeypatch):
+    monkeypatch.setenv("PARL_LITE_NOTICE_INTERVAL", "0.1")
     parl_lite.disconnect()
-    parl_lite.connect(n_cpu=1, timeout=1.5)
+    parl_lite.connect(n_cpu=1)
     first = Patient()
+    client.current().timeout = 1.5
     with pytest.raises(parl_lite.ResourceError, match="0 of 1 CPUs are free"):
         Patient()
     large = parl_lite.remote_class(n_cpu=64)(Patient._original)
@@ -136,7 +138,7 @@ def test_a_killed_worker_loses_its_actors_and_nothing_is_left(fresh_cluster):
     future = actor.futures.sleep(1000)
     kill(parl_lite.cluster_info()["workers"][0]["pid"])
     with pytest.raises(ActorLostError):
-        future.result(timeout=10)
+        future.result(timeout=PATIENCE)
     until(lambda: not alive(pids[0]), 5, "the jobs of a killed worker ended")
     until(lambda: parl_lite.cluster_info()["n_cpu"] == 0, 10, "its CPUs left the total")
     kill(pids[1]) if alive(pids[1]) else None
@@ -144,8 +146,6 @@ def test_a_killed_worker_loses_its_actors_and_nothing_is_left(fresh_cluster):
 
 def test_a_killed_master_is_an_error_for_those_who_need_it_and_actors_go_on(fresh_cluster):
     actor = Patient()
-    from parl_lite import client
-
     master = client.current()._cluster._nodes[0].process.pid
     kill(master)
     assert actor.echo(1) == 1
@@ -165,6 +165,7 @@ class Actor:
         self.child = subprocess.Popen(["sleep", "1000"])
         return [os.getpid(), self.child.pid]
     def sleep(self, seconds):
+        print("asleep", flush=True)
         try:
             time.sleep(seconds)
         finally:
@@ -181,9 +182,9 @@ def start_script(text: str) -> tuple[subprocess.Popen[str], list[int]]:
     return process, [int(word) for word in process.stdout.readline().split()]
 
 
-def finish(process: subprocess.Popen[str], timeout: float) -> tuple[str, str]:
+def finish(process: subprocess.Popen[str]) -> tuple[str, str]:
     try:
-        return process.communicate(timeout=timeout)
+        return process.communicate(timeout=PATIENCE)
     finally:
         process.kill()
         process.wait()
@@ -193,21 +194,22 @@ def test_a_killed_client_leaves_nothing(nothing_left):
     process, pids = start_script(SCRIPT + "time.sleep(1000)")
     assert len(pids) == 4 and all(map(alive, pids))
     process.kill()
-    finish(process, 5)
+    finish(process)
     until(lambda: not any(map(alive, pids)), 10, "everything of a killed client ended")
 
 
 def test_a_script_that_never_disconnects_ends_well(nothing_left):
     process, pids = start_script(SCRIPT)
-    _, errors = finish(process, 15)
+    _, errors = finish(process)
     assert process.returncode == 0 and errors == ""
     until(lambda: not any(map(alive, pids)), 5, "everything of an ended client ended")
 
 
 def test_ctrl_c_interrupts_a_blocking_call_and_the_actor_cleans_up(nothing_left):
     process, pids = start_script(SCRIPT + "actors[0].sleep(1000)")
-    threading.Timer(0.5, process.send_signal, [signal.SIGINT]).start()
-    out, errors = finish(process, 15)
+    assert "asleep" in process.stdout.readline()
+    process.send_signal(signal.SIGINT)
+    out, errors = finish(process)
     assert process.returncode != 0 and "KeyboardInterrupt" in errors
     assert "cleaned up" in out
     assert "Exception ignored" not in errors
@@ -222,7 +224,7 @@ def test_a_client_whose_cluster_is_killed_still_ends(nothing_left):
         "except parl_lite.ActorLostError as error: print('lost')\n"
     )
     process, pids = start_script(text)
-    out, errors = finish(process, 20)
+    out, errors = finish(process)
     assert process.returncode == 0 and "lost" in out and "Exception ignored" not in errors
     until(lambda: not any(map(alive, pids[::2])), 5, "the jobs ended")
     for pid in pids:

@@ -17,8 +17,9 @@ def test_a_job_over_its_limit_is_killed_with_figures(cluster, where):
     eater.pause(0.7)  # its memory at the start is measured
     with pytest.raises(parl_lite.OutOfMemoryError, match=r"\d{3} MB more memory than at its start, max_memory is 200 MB"):
         if where == "in the job":
-            eater.grow(400)
-            eater.pause(10)
+            for _ in range(3):  # once is enough, unless its memory at the start was measured very late
+                eater.grow(400)
+                eater.pause(5)
         else:
             eater.grow_in_child(400)
     assert other.echo(1) == 1

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import parl_lite
+from parl_lite import client
 
 ONE = np.float32(1)
 
@@ -195,12 +196,14 @@ def test_actors_see_their_own_gpus_only(nothing_left, monkeypatch, mask):
     parl_lite.disconnect()
     if mask is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", mask)  # of the host, which counts its GPUs from 0 behind it
-    parl_lite.connect(n_cpu=4, gpu=[3, 5] if mask is None else [0, 1], timeout=2.0, log_to_driver=False)
+    monkeypatch.setenv("PARL_LITE_NOTICE_INTERVAL", "0.1")
+    parl_lite.connect(n_cpu=4, gpu=[3, 5] if mask is None else [0, 1], log_to_driver=False)
     seen = Witness.options(n_gpu=1)
     first, second, none = seen(), seen(), Witness()
     variables = [actor.environment("CUDA_VISIBLE_DEVICES") for actor in (first, second, none)]
     assert variables == ["3", "5", ""]
-    with pytest.raises(parl_lite.ResourceError, match="GPU"):
+    with monkeypatch.context() as patch, pytest.raises(parl_lite.ResourceError, match="GPU"):
+        patch.setattr(client.current(), "timeout", 1.5)
         seen()
     with pytest.raises(parl_lite.ActorLostError):
         second.crash()
