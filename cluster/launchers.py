@@ -127,7 +127,7 @@ class InterpreterLauncher:
         """Start it."""
         try:
             process = subprocess.Popen(
-                [*python_command("parl_lite.cluster.job"), json.dumps(request), str(first_words)],
+                [*python_command("parl_lite.cluster.job_process"), json.dumps(request), str(first_words)],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,

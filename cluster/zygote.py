@@ -26,7 +26,7 @@ from typing import Any, NoReturn
 
 from parl_lite import hostos
 
-OURS = "numpy", "parl_lite.cluster.job"
+OURS = "numpy", "parl_lite.cluster.job_process"
 PRELOAD_VARIABLE = "PARL_LITE_PRELOAD"
 """Modules, with commas, that jobs share besides; "torch,gymnasium" when it is not set."""
 _LARGEST_REQUEST = 256 * 1024
@@ -177,7 +177,7 @@ def _become_next_job(requests: socket.socket, worker: int) -> NoReturn:
     code = 1
     try:
         hostos.die_with_parent(worker)
-        beginning = sys.modules["parl_lite.cluster.job"].begin()
+        beginning = sys.modules["parl_lite.cluster.job_process"].begin()
         data, fds, _, _ = socket.recv_fds(requests, _LARGEST_REQUEST, 2)
         requests.close()
         if data:
@@ -196,7 +196,7 @@ def _become_job(request: dict[str, Any], output: int, first_words: int, beginnin
         for number in (1, 2):
             os.dup2(output, number)
         os.close(output)
-        job = sys.modules["parl_lite.cluster.job"]
+        job = sys.modules["parl_lite.cluster.job_process"]
         code = job.run(request, first_words, beginning)
     except BaseException:
         traceback.print_exc()  # into the job's log: its worker tells only the exit code
