@@ -12,7 +12,7 @@ from .bounds import Count, CountOrZero, Fraction, NotNegative, Positive
 from .dqn import DQN, DQNLearning, make_model, network
 from .registry import DISCRETE_ACTIONS, Entry
 from .settings import DistributedReplaySettings
-from .tuned import DISCRETE, tuned
+from .tuned import DISCRETE, SQUARED, tuned
 from .value_learner import EpsilonLadder
 from .wirings.replay import Replay
 
@@ -78,5 +78,5 @@ ENTRY = Entry(
     make_model=make_model,
     make_policy=StepPolicy,
     actions=DISCRETE_ACTIONS,
-    tuned=tuned(DISCRETE, dict.fromkeys(("CartPole-v1", "Acrobot-v1", "LunarLander-v3", "MinAtar/*"), SMALL)),
+    tuned=tuned(DISCRETE, SQUARED, dict.fromkeys(("CartPole-v1", "Acrobot-v1", "LunarLander-v3", "MinAtar/*"), SMALL)),
 )

@@ -15,7 +15,7 @@ from .q_networks import QNetwork
 from .registry import DISCRETE_ACTIONS, Entry
 from .settings import ReplaySettings
 from .spaces import Spaces
-from .tuned import DISCRETE
+from .tuned import DISCRETE, SQUARED, tuned
 from .value_learner import Batch, TransitionLearner, ValueLearning
 from .value_math import huber, of_action
 from .wirings.replay import Replay
@@ -80,5 +80,5 @@ ENTRY = Entry(
     make_model=make_model,
     make_policy=StepPolicy,
     actions=DISCRETE_ACTIONS,
-    tuned=DISCRETE,
+    tuned=tuned(DISCRETE, SQUARED),
 )

@@ -84,9 +84,8 @@ class Evaluator:
         self.model.set_weights(weights)
         env_stream, action_stream = sequence_of(self.seed, EVALUATION_RANK).spawn(2)
         n_envs = self.envs.num_envs
-        with torch.random.fork_rng(devices=[]):  # what is learned later does not depend on it
-            policy = self.make_policy(self.model, torch_generator(action_stream), n_envs)
-            return play(Collector(self.envs, policy, ROWS, env_seeds(env_stream, n_envs)), -(-n_episodes // n_envs))
+        policy = self.make_policy(self.model, torch_generator(action_stream), n_envs)
+        return play(Collector(self.envs, policy, ROWS, env_seeds(env_stream, n_envs)), -(-n_episodes // n_envs))
 
     def close(self) -> None:
         """Close the environments."""

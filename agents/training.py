@@ -197,9 +197,10 @@ class Evaluations:
         """Return an evaluation of the weights, None if none are wanted."""
         if not self.settings.eval_episodes:
             return None
-        if self._evaluator is None:
-            self._evaluator = evaluator_of(self.entry, self.settings)
-        return self._evaluator.evaluate(weights, self.settings.eval_episodes)
+        with torch.random.fork_rng(devices=[]):  # what is learned later does not depend on it
+            if self._evaluator is None:
+                self._evaluator = evaluator_of(self.entry, self.settings)
+            return self._evaluator.evaluate(weights, self.settings.eval_episodes)
 
     def __enter__(self) -> Evaluations:
         return self

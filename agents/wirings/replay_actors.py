@@ -6,6 +6,7 @@ process keeps the memory.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -13,7 +14,9 @@ import numpy as np
 import torch
 
 import parl_lite
+from parl_lite import snapshot
 from parl_lite.agents.collector import Columns
+from parl_lite.agents.env_snapshot import CannotSave, capture_envs, restore_envs
 from parl_lite.agents.envs import spaces_of
 from parl_lite.agents.player import Player, without_unused
 from parl_lite.agents.replay import ReplayWriter, pack_frames
@@ -26,9 +29,13 @@ from .actors import WorkClock, actor_pool
 from .memory import frame_stack_of
 from .wiring import Plan, lost_of
 
+logger = logging.getLogger("parl_lite.agents")
+
 COUNTED = ("episode_return", "episode_length", "valid", "version")
 PATIENCE = 0.5
 """Seconds for which an actor tries to get rid of a rollout before it listens to the learner again."""
+COLLECTOR_FIXED = ("envs", "policy", "spaces")
+"""Attributes of a collector that are saved elsewhere, or not at all."""
 IN_FLIGHT = 2
 """Calls that an actor has at a time, so that it is never idle."""
 
@@ -190,6 +197,9 @@ class LocalPlayer:
         stream: np.random.SeedSequence = sequence_of(plan.actor_seed, 0)
         self.player = Player(self.envs, algorithm, plan.make_policy, place=0, n_places=1, seeds=stream)
         self.source, self.number = first_source, 0
+        self._inexact = False
+        if plan.resumed.get("players"):
+            self._restore(plan.resumed["players"])
 
     def poll(self, version: int, env_steps: int, timeout: float) -> list[Report]:
         """Play a rollout."""
@@ -198,9 +208,28 @@ class LocalPlayer:
         return [Report(columns, without_unused(columns), self.source, self.number - 1)]
 
     def save(self) -> dict[str, Any]:
-        """Return nothing yet."""
-        return {}
+        """Return all there is to go on bit by bit; nothing, and say so once, where environments cannot be saved."""
+        try:
+            envs = capture_envs(self.envs)
+            policy, lost = snapshot.capture(vars(self.player.policy), skip=("algorithm",))
+            if lost:
+                raise CannotSave(", ".join(lost))
+        except CannotSave as error:
+            if not self._inexact:
+                logger.warning("when this run is resumed, it begins new episodes: %s cannot be saved", error)
+            self._inexact = True
+            return {}
+        collector, _ = snapshot.capture(vars(self.player.collector), skip=COLLECTOR_FIXED)
+        counts = {"source": self.source, "number": self.number}
+        return {**counts, "envs": envs, "policy": policy, "collector": collector, "randomness": snapshot.capture_randomness()}
 
     def close(self) -> None:
         """Close the environments."""
         self.envs.close()
+
+    def _restore(self, state: Mapping[str, Any]) -> None:
+        self.source, self.number = state["source"], state["number"]
+        restore_envs(self.envs, state["envs"])
+        snapshot.restore(vars(self.player.policy), state["policy"], skip=("algorithm",))
+        snapshot.restore(vars(self.player.collector), state["collector"], skip=COLLECTOR_FIXED)
+        snapshot.restore_randomness(state["randomness"])
