@@ -79,7 +79,7 @@ class Images(nn.Module):
         if self.permutes:
             images = images.permute(0, 3, 1, 2)
         floats = images.to(torch.float32, memory_format=self.memory_format)
-        return floats / 255 if images.dtype == torch.uint8 else floats
+        return floats.div_(255) if images.dtype == torch.uint8 else floats  # in place: of bytes, `floats` is a copy
 
 
 class CNN(nn.Module):
@@ -106,7 +106,7 @@ def nature_cnn(images: Images, n_features: int = 512) -> CNN:
     channels = images.shape[0]
     layers: list[nn.Module] = []
     for n_in, n_out, size, stride in ((channels, 32, 8, 4), (32, 64, 4, 2), (64, 64, 3, 1)):
-        layers += [_convolution(n_in, n_out, size, stride), nn.ReLU()]
+        layers += [_convolution(n_in, n_out, size, stride), nn.ReLU(inplace=True)]
     return CNN(images, nn.Sequential(*layers), n_features)
 
 
@@ -129,7 +129,7 @@ def small_cnn(images: Images, n_features: int = 256) -> CNN:
     sizes = (images.shape[0], 32, 32, 32, 32)
     layers: list[nn.Module] = []
     for n_in, n_out in pairwise(sizes):
-        layers += [_convolution(n_in, n_out, stride=2, padding=1), nn.ReLU()]
+        layers += [_convolution(n_in, n_out, stride=2, padding=1), nn.ReLU(inplace=True)]
     return CNN(images, nn.Sequential(*layers), n_features)
 
 
