@@ -18,7 +18,7 @@ from typing import Any
 import psutil
 import pytest
 from click.testing import CliRunner, Result
-from conftest import alive, processes_of_ours, until
+from conftest import PATIENCE, alive, processes_of_ours, until
 
 import parl_lite
 from parl_lite import hostos
@@ -167,7 +167,7 @@ def test_the_same_script_runs_on_a_standing_cluster_of_two_workers(
 
 
 def test_status_shows_workers_jobs_wishes_and_versions(standing: str) -> None:
-    with connected(standing, timeout=20):
+    with connected(standing):
         actors = [Parrot(), Parrot()]
         waiting = threading.Thread(target=lambda: Parrot().say("late"))
         waiting.start()
@@ -302,7 +302,7 @@ def test_stop_reaches_a_master_that_registered_elsewhere(monkeypatch: pytest.Mon
             assert "no cluster runs on this machine" in refused("stop")
             assert "Stopped" in done("stop", "--port", port_of(address))
             assert "no cluster runs at port" in refused("stop", "--port", port_of(address))
-        assert hostos.wait_for_end(master, 10)
+        assert hostos.wait_for_end(master, PATIENCE)
 
 
 @contextmanager
@@ -421,7 +421,7 @@ def test_a_client_may_come_before_the_cluster_and_before_its_workers() -> None:
     said: list[str] = []
 
     def use() -> None:
-        with connected(address, timeout=40):
+        with connected(address, timeout=60):
             said.append(Parrot().say("at last"))
 
     early = threading.Thread(target=use)
@@ -460,8 +460,8 @@ def listening_ports(pid: int) -> set[int]:
 
 
 def test_all_listening_sockets_keep_to_the_range_and_a_full_one_is_told_to_the_client() -> None:
-    first = free_ports(3)
-    options = ["--port", str(first), "--ports", f"{first}-{first + 2}", "--n-cpu", "3"]
+    first = free_ports(4)  # for the master, the worker's objects, and two actors
+    options = ["--port", str(first), "--ports", f"{first}-{first + 3}", "--n-cpu", "3"]
     done("start", *options)
     address = f"127.0.0.1:{first}"
     try:
@@ -470,8 +470,8 @@ def test_all_listening_sockets_keep_to_the_range_and_a_full_one_is_told_to_the_c
             assert [actor.say("x") for actor in actors] == ["x", "x"]
             mine = pids(address)
             ports = listening_ports(mine["master"]) | listening_ports(mine["worker"])
-            assert ports == {first, first + 1, first + 2}
-            with pytest.raises(parl_lite.ResourceError, match=f"no free port on 127.0.0.1: {first}-{first + 2}"):
+            assert ports == {first, first + 1, first + 2, first + 3}
+            with pytest.raises(parl_lite.ResourceError, match=f"no free port on 127.0.0.1: {first}-{first + 3}"):
                 Parrot()
     finally:
         done("stop", "--port", str(first))
@@ -503,7 +503,7 @@ def pids(address: str) -> dict[str, int]:
 
 def kill(pid: int) -> None:
     os.kill(pid, signal.SIGKILL)
-    assert hostos.wait_for_end(pid, 10)
+    assert hostos.wait_for_end(pid, PATIENCE)
 
 
 def test_status_shows_that_a_killed_worker_took_its_cpus_and_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -558,7 +558,7 @@ def test_a_signal_ends_a_cluster_in_the_foreground_in_order() -> None:
         with connected(address):
             parrot = Parrot()
             process.terminate()
-            said, errors = process.communicate(timeout=20)
+            said, errors = process.communicate(timeout=PATIENCE)
             with pytest.raises(parl_lite.ActorLostError, match="ended"):
                 parrot.say("x")
         assert (process.returncode, errors) == (0, "")
@@ -571,7 +571,7 @@ def test_ctrl_c_ends_a_worker_in_the_foreground(standing: str) -> None:
     with foreground("connect", standing, "--n-cpu", "1") as (process, _):
         assert len(report(standing)["workers"]) == 3
         process.send_signal(signal.SIGINT)
-        assert (process.wait(20), process.stderr.read()) == (0, "")  # type: ignore[union-attr]
+        assert (process.wait(PATIENCE), process.stderr.read()) == (0, "")  # type: ignore[union-attr]
     assert things() == before
     assert len(report(standing)["workers"]) == 2
 
@@ -581,13 +581,13 @@ def test_a_worker_in_the_foreground_ends_with_its_cluster() -> None:
         with foreground("connect", address, "--n-cpu", "1") as (process, named):
             assert named == address
             done("stop", "--port", port_of(address))
-            assert process.wait(20) == 0
+            assert process.wait(PATIENCE) == 0
 
 
 def test_a_node_that_breaks_in_the_foreground_is_an_error() -> None:
     with foreground("start", "--port", "0", "--n-cpu", "1") as (process, address):
         kill(pids(address)["worker"])
-        _, errors = process.communicate(timeout=20)
+        _, errors = process.communicate(timeout=PATIENCE)
         assert (process.returncode, errors) == (1, "Error: the worker process ended with code -9; what it wrote is above.\n")
         assert not any(alive(pid) for pid in pids(address).values())
 

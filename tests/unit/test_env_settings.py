@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from functools import partial
+from importlib.util import find_spec
 
 import gymnasium
 import numpy as np
@@ -43,6 +44,9 @@ def collect(settings: EnvSettings, n_steps: int, n_envs: int = 2, evaluation: bo
 # Each kind
 
 
+needs_minatar = pytest.mark.skipif(find_spec("minatar") is None, reason="needs MinAtar: pip install --no-deps MinAtar")
+
+
 @pytest.mark.parametrize(
     ("env", "obs", "action"),
     [
@@ -53,8 +57,8 @@ def collect(settings: EnvSettings, n_steps: int, n_envs: int = 2, evaluation: bo
             ObsSpec((17,), np.dtype(np.float32)),
             BoxActions((-1.0,) * 6, (1.0,) * 6, (6,), np.dtype(np.float32)),
         ),
-        ("MinAtar/Breakout-v0", ObsSpec((10, 10, 4), np.dtype(bool)), DiscreteActions(6)),
-        ("MinAtar/Breakout-v1", ObsSpec((10, 10, 4), np.dtype(bool)), DiscreteActions(3)),
+        pytest.param("MinAtar/Breakout-v0", ObsSpec((10, 10, 4), np.dtype(bool)), DiscreteActions(6), marks=needs_minatar),
+        pytest.param("MinAtar/Breakout-v1", ObsSpec((10, 10, 4), np.dtype(bool)), DiscreteActions(3), marks=needs_minatar),
         ("ALE/Pong-v5", ObsSpec((4, 84, 84), np.dtype(np.uint8)), DiscreteActions(6)),
         ("learning_envs:Corridor", ObsSpec((5,), np.dtype(np.float32)), DiscreteActions(2)),
     ],

@@ -9,6 +9,7 @@ import signal
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -172,7 +173,8 @@ def test_without_moviepy_there_is_no_video_but_a_run(tmp_path, monkeypatch, capl
     assert "no video: a video needs moviepy: pip install 'parl_lite[video]'" in caplog.text
 
 
-def test_what_cannot_be_rendered_is_not_filmed_and_says_why(tmp_path):
+def test_what_cannot_be_rendered_is_not_filmed_and_says_why(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "moviepy", ModuleType("moviepy"))  # so that it need not be installed
     with pytest.raises(ParlError, match="NoSuchEnv-v0 cannot be rendered: NameNotFound"):
         filmed_envs(ENTRY.settings(env="NoSuchEnv-v0"), tmp_path)()
 
