@@ -63,7 +63,7 @@ def _environment_class() -> Any:
     root, quiet = logging.getLogger(), logging.NullHandler()
     root.addHandler(quiet)
     try:
-        from minatar import Environment  # type: ignore[import-untyped]
+        from minatar import Environment
     except ImportError:
         raise ParlError("the MinAtar games need MinAtar: pip install --no-deps MinAtar") from None
     finally:
