@@ -102,3 +102,9 @@ def run_script(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]
 def alive(pid: int) -> bool:
     """Return whether a process runs."""
     return hostos.process_alive(pid)
+
+
+def helpers_rest(pid: int) -> bool:
+    """Return whether all threads but the main one sleep: those of ZeroMQ have passed on all they were given."""
+    tasks = [task for task in Path(f"/proc/{pid}/task").iterdir() if task.name != str(pid)]
+    return all((task / "stat").read_text().rpartition(")")[2].split()[0] == "S" for task in tasks)

@@ -9,11 +9,10 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import contextmanager
-from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import alive, until
+from conftest import alive, helpers_rest, until
 
 import parl_lite
 
@@ -140,12 +139,6 @@ def standing_still(server, folder) -> Iterator[None]:
     for sender_then_receiver in (os.getpid(), pid):
         until(lambda pid=sender_then_receiver: helpers_rest(pid), 5, "what was sent has arrived")
     gate.touch()
-
-
-def helpers_rest(pid: int) -> bool:
-    """Return whether all threads but the main one sleep: those of ZeroMQ have passed on all they were given."""
-    tasks = [task for task in Path(f"/proc/{pid}/task").iterdir() if task.name != str(pid)]
-    return all((task / "stat").read_text().rpartition(")")[2].split()[0] == "S" for task in tasks)
 
 
 @pytest.mark.parametrize("n_threads", [1, 2, 16])

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import zmq
-from conftest import PATIENCE
+from conftest import PATIENCE, helpers_rest, until
 from patients import Ledger
 
 import parl_lite
@@ -131,12 +131,16 @@ def test_wait_can_return_at_the_first_error(cluster, gate):
 
 
 def test_a_call_that_has_not_begun_can_be_cancelled(ledger, gate):
+    pid = ledger.pid()
     running, waiting, last = ledger.futures.wait_for(str(gate)), ledger.futures.add("never"), ledger.futures.add("last")
-    assert waiting.cancel() and waiting.cancelled()
-    assert not running.cancel() and running.running()
-    with pytest.raises(CancelledError):
-        waiting.result()
-    gate.write_text("over")
+    with open(gate, "w") as pipe:  # the first has begun
+        assert waiting.cancel() and waiting.cancelled()
+        assert not running.cancel() and running.running()
+        with pytest.raises(CancelledError):
+            waiting.result()
+        until(lambda: helpers_rest(os.getpid()) and helpers_rest(pid), 5, "the actor's process has the word")
+        threading.Event().wait(0.01)  # it looks for such once in a millisecond
+        pipe.write("over")
     assert (running.result(), last.result()) == ("over", "last")
     assert ledger.entries == ["last"]
 
