@@ -63,7 +63,7 @@ class IMPALA(Algorithm):
 
     This is the mean, where the paper has the sum: learning rates, costs and clipping belong to the mean. Adam with
     beta1 = 0, as in SEED RL, is the paper's RMSProp with its first steps corrected: gradients that come late and
-    momentum would add up to oscillation.
+    momentum would add up to oscillation. The paper's deep network is network = "impala" with lstm_size = 256.
 
     Args:
         model: has `policy(obs)` and `value(obs)`, or `unroll` (see `unrolling.py`), and for other than discrete actions

@@ -15,7 +15,7 @@ from parl_lite.agent import Agent
 from parl_lite.agents.collector import concatenate
 from parl_lite.agents.distributions import Categorical
 from parl_lite.agents.envs import make_envs
-from parl_lite.agents.impala import IMPALA, ImpalaSettings
+from parl_lite.agents.impala import ENTRY, IMPALA, ImpalaSettings
 from parl_lite.agents.models import NetworkSettings, actor_critic
 from parl_lite.agents.rollout_worker import RolloutWorker
 from parl_lite.agents.spaces import DiscreteActions, ObsSpec, Spaces
@@ -175,6 +175,18 @@ def test_twenty_updates_saved_and_restored_and_twenty_more_equal_forty(tmp_path)
     assert half.alg.optimizer.param_groups[0]["lr"] == straight.alg.optimizer.param_groups[0]["lr"]
     for name, array in straight.get_weights().items():
         np.testing.assert_array_equal(half.get_weights()[name], array)
+
+
+def test_the_deep_recurrent_network_learns_from_images():
+    settings = ENTRY.settings_from({"env": "ALE/Pong-v5", "frame_size": 24, "network": "impala", "lstm_size": 8})
+    agent = Agent(IMPALA(actor_critic(settings, Spaces(ObsSpec((4, 24, 24), np.dtype(np.uint8)), DiscreteActions(2))), settings))
+    stream = np.random.default_rng(0)
+    images = stream.integers(256, size=(5, 2, 4, 24, 24)).astype(np.uint8)
+    before, state = agent.get_weights(), (np.zeros((2, 8), dtype=np.float32),) * 2
+    reward = stream.standard_normal((4, 2)).astype(np.float32)
+    metrics = agent.learn(rollout(4, 2, obs=images, reward=reward, state=state))
+    assert np.isfinite(list(metrics.values())).all()
+    assert all((array != before[name]).any() for name, array in agent.get_weights().items())
 
 
 def train(env, **settings) -> tuple[Agent, float]:
