@@ -56,7 +56,7 @@ def test_dicts_are_seen_and_several_choices_are_made_at_a_time(make, settings):
     assert train(make, settings(**COMMON, **LEARNING[make]), env)[1] > 1.8  # 2 is the best, chance gives 1 or less
 
 
-@pytest.mark.parametrize("name", ["ppo", "a2c", "vpg", "trpo"])
+@pytest.mark.parametrize("name", ["ppo", "a2c", "vpg", "trpo", "impala", "appo", "a3c", "ga3c", "seed_rl"])
 def test_tuned_settings_are_possible_ones(name):
     entry = load(name)
     for env in ["CartPole-v1", "ALE/Pong-v5", "HalfCheetah-v5", *entry.tuned]:
