@@ -77,7 +77,7 @@ def assert_inserted_once(wiring: Replay, updates: list[Any]) -> None:
     assert told <= inserted <= told + 2 * 3 * 10
 
 
-@pytest.mark.parametrize("n_shards", [0, 2])
+@pytest.mark.parametrize("n_shards", [pytest.param(0, marks=pytest.mark.slow), 2])
 def test_a_run_goes_on_when_an_actor_is_killed(cluster, n_shards):
     with wiring_of(n_shards=n_shards) as wiring:
         updates = learn(wiring, 20)
@@ -119,6 +119,7 @@ def test_a_lost_shard_goes_on_from_what_was_saved(cluster, tmp_path):
         assert wiring.memory.figures()["inserted"] >= inserted >= 100
 
 
+@pytest.mark.slow
 def test_r2d2_and_agent57_learn_from_sequences_of_actors(cluster):
     sizes = {"sequence_length": 10, "burn_in": 5, "overlap": 0, "lstm_size": 8, "batch_size": 4, "samples_per_insert": 1.0}
     for name, more in (("r2d2", {}), ("agent57", {"n_policies": 3})):

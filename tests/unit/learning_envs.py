@@ -87,6 +87,29 @@ class Recall(gymnasium.Env):
         return np.array([0, self.count / 4], dtype=np.float32), reward, self.count == 4, False, {}
 
 
+class Lock(gymnasium.Env):
+    """A lock of 14 turns, one action right for each; a wrong one goes back to the start. An episode has 14 steps, and only all
+    turns pay, 1: chance opens it once in 2^14 episodes."""
+
+    length = 14
+    action_space = Discrete(2)
+    observation_space = Box(0, 1, (length + 1,), np.float32)
+    right = np.arange(length) * 7 % 3 % 2
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.place, self.count = 0, 0
+        return self._obs(), {}
+
+    def step(self, action):
+        self.count += 1
+        self.place = self.place + 1 if action == self.right[self.place] else 0
+        return self._obs(), float(self.place == self.length), self.count == self.length, False, {}
+
+    def _obs(self):
+        return np.eye(self.length + 1, dtype=np.float32)[self.place]
+
+
 class Aim(gymnasium.Env):
     """Episodes of one step: the nearer two numbers come to the observation and half of it, the better."""
 
