@@ -128,17 +128,16 @@ class FamilyPolicy(MemoryPolicy):
 
     def __call__(self, obs: Tree, first: Array) -> tuple[Array, Array]:
         """Return actions (B,), and their log-probabilities and policies (B, 2) float32."""
-        if self.greedy:
-            action, _ = super().__call__(obs, first)
-            return action, np.zeros((len(first), 2), dtype=np.float32)
-        self._choose(first)
+        if not self.greedy:
+            self._choose(first)
         with torch.inference_mode():
             seen = to_tensors(obs, self.device)
             if self._known is None:
                 self._judge(seen, first)
             self._known = None
             policy, begins = torch.from_numpy(self._policy).to(self.device), torch.from_numpy(first).to(self.device)
-            action, log_prob, self._state = self.algorithm.sample(seen, self._state, begins, policy)
+            epsilon = 0.0 if self.greedy else None
+            action, log_prob, self._state = self.algorithm.sample(seen, self._state, begins, policy, epsilon)
         return action.cpu().numpy(), np.stack([log_prob.cpu().numpy(), self._policy.astype(np.float32)], axis=1)
 
     def rewarded(self, reward: Array) -> None:
@@ -152,8 +151,6 @@ class FamilyPolicy(MemoryPolicy):
 
     def finish(self, columns: Columns) -> None:
         """Add the columns; looks at the last observation already."""
-        if self.greedy:
-            return
         with torch.inference_mode():
             self._judge(to_tensors(row(columns["obs"], -1), self.device), columns["first"][-1])
         columns["policy"] = columns["behaviour_logits"][..., 1].astype(np.int64)
@@ -163,7 +160,8 @@ class FamilyPolicy(MemoryPolicy):
     def _judge(self, obs: Tree, first: Array) -> None:
         """Find out how new the observations are that the step before led to."""
         self._known = self.novelty.reward(obs, first)
-        self._rewards.append(self._known)
+        if not self.greedy:
+            self._rewards.append(self._known)
         self._state["intrinsic_reward"] = torch.from_numpy(self._known).to(self.device)
 
     def _choose(self, first: Array) -> None:

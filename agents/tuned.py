@@ -40,7 +40,9 @@ DISCRETE: Tuned = {
         "batch_size": 128,
         "samples_per_insert": 32.0,
         "n_step": 3,
-        "target_period": 250,
+        "double": True,
+        "target_period": 1,
+        "target_rate": 0.005,
         "epsilon_end": 0.02,
     },
     "MinAtar/*": {

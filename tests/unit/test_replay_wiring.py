@@ -13,11 +13,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from learning_envs import Recall
+from click.testing import CliRunner
+from learning_envs import Aim, Corridor, Recall
 from value_loops import assert_equal
 
 from parl_lite.agent import Agent
 from parl_lite.agents import dqn, records, registry
+from parl_lite.agents.__main__ import main
 from parl_lite.agents.acting import epsilon_at
 from parl_lite.agents.env_settings import EnvSettings, make_envs_from
 from parl_lite.agents.env_snapshot import CannotSave, capture_envs, restore_envs
@@ -266,6 +268,50 @@ def _insert_and_sample(memory: LocalReplay, player: Player, number: int) -> np.n
         memory.insert(player.play(0, 0), 1, number)
         number += 100
     return batch["weight"]
+
+
+# Small environments are solved, through the path of the command line
+
+
+def corridor():
+    return Corridor()
+
+
+def aim():
+    return Aim()
+
+
+def command_line(logdir: Path, algorithm: str, env: str, **settings: Any) -> dict[str, Any]:
+    options = {"env": f"{__name__}:{env}", "logdir": logdir, "learning_starts": 100, "replay_capacity": 5000, **settings}
+    arguments = [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]
+    done = CliRunner().invoke(main, [algorithm, *arguments, "--no-tensorboard"], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    summary: dict[str, Any] = json.loads((logdir / "summary.json").read_text())
+    return summary
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("dqn", {"n_step": 3}),
+        pytest.param(
+            "rainbow", {"head_size": 16, "value_low": -2, "value_high": 1, "learning_rate": 1e-3}, marks=pytest.mark.slow
+        ),
+    ],
+)
+def test_a_corridor_is_walked_the_short_way(tmp_path, name, settings):
+    sizes = {"hidden_size": 32, "target_period": 50, "total_steps": 1500, "exploration_fraction": 0.3, "eval_episodes": 5}
+    summary = command_line(tmp_path, name, "corridor", **{"learning_rate": 2e-3, **sizes, **settings})
+    assert summary["eval_return_mean"] == pytest.approx(0.6)
+
+
+@pytest.mark.parametrize("name", ["td3", *(pytest.param(name, marks=pytest.mark.slow) for name in ("sac", "ddpg", "d4pg"))])
+def test_actions_come_near_a_point(tmp_path, name):
+    sizes = {"hidden_size": 32, "batch_size": 32, "samples_per_insert": 32, "random_steps": 200, "total_steps": 1200}
+    rates = {"actor_learning_rate": 2e-3, "critic_learning_rate": 2e-3, "eval_episodes": 50}
+    span = {"value_low": -4, "value_high": 0} if name == "d4pg" else {}
+    summary = command_line(tmp_path, name, "aim", **sizes, **rates, **span)
+    assert summary["eval_return_mean"] > -0.15  # chance gets -1.1
 
 
 # Memory in the policy
