@@ -9,7 +9,8 @@ its own script, `train_sb3.py`, runs in --peer-python, or in an environment that
 
 The parts are processor time for a step, in all processes that do the part: stepping (the environments), acting (the network,
 drawing), transport (the rest of the actors: columns, sending; the rest of the learner: receiving, joining, weights), and
-learning. Processors over their sum is what could be reached if nobody ever waited. Memory is the proportional set size of all
+learning. Processors over the sum, those of the cluster's own processes included, is what could be reached if nobody ever
+waited: unlike the rate itself, it says the same on a machine with other work. Memory is the proportional set size of all
 processes together: pages that several share count once.
 """
 
@@ -29,7 +30,7 @@ from pathlib import Path
 from typing import Any
 
 import click
-from footprint import WARM_UP, memory_mb
+from footprint import WARM_UP, memory_mb, processor_seconds
 
 import parl_lite
 from parl_lite.agents.wirings import trajectories
@@ -107,7 +108,7 @@ class Ours:
         return {
             "steps_per_second": n_steps / passed,
             **{f"{name}_us": 1e6 * part / n_steps for name, part in parts.items()},
-            "reachable": N_PROCESSORS * n_steps / sum(parts.values()),
+            "processor_us": 1e6 * spent["everything"] / n_steps,
             "learner_waited_share": sum(update.learner_waited for update in updates) / passed,
             "actor_waited_share": sum(update.actor_waited for update in updates)
             / sum(update.actor_seconds for update in updates),
@@ -132,6 +133,7 @@ class Ours:
             "acting": sum(each["acting"] for each in actors),
             "learner": used.ru_utime + used.ru_stime,
             "learning": self.learn.seconds,
+            "everything": processor_seconds(os.getpid()),
         }
 
 
@@ -182,16 +184,22 @@ def table(task: str, rows: dict[str, list[dict[str, float]]]) -> dict[str, Any]:
     print(f"\n{task}")
     for who, figures in medians.items():
         rounds = ", ".join(f"{each['steps_per_second']:,.0f}" for each in rows[who])
-        print(f"  {who:5} {figures['steps_per_second']:8,.0f} steps/s (rounds: {rounds})   {figures['memory_mb']:,.0f} MB")
+        rate = f"{figures['steps_per_second']:8,.0f} steps/s (rounds: {rounds})"
+        reach = N_PROCESSORS * 1e6 / figures["processor_us"]
+        print(
+            f"  {who:5} {rate}   {figures['processor_us']:,.0f} us a step: {reach:,.0f} in reach   {figures['memory_mb']:,.0f} MB"
+        )
     figures = medians["ours"]
     parts = "   ".join(f"{name} {figures[f'{name}_us']:.0f}" for name in ("stepping", "acting", "transport", "learning"))
-    print(f"  processor time of a step, us: {parts}   so {figures['reachable']:,.0f} steps/s are in reach")
+    print(f"  processor time of a step, us: {parts}")
     waits = (
         f"the learner waited {figures['learner_waited_share']:.0%} of the time, the actors {figures['actor_waited_share']:.0%}"
     )
     print(f"  {waits}, policy lag {figures['policy_lag']:.1f} updates")
     if "sb3" in medians:
-        print(f"  ours / sb3: {figures['steps_per_second'] / medians['sb3']['steps_per_second']:.2f}")
+        theirs = medians["sb3"]
+        ratios = figures["steps_per_second"] / theirs["steps_per_second"], theirs["processor_us"] / figures["processor_us"]
+        print(f"  ours / sb3: {ratios[0]:.2f} by the rates, {ratios[1]:.2f} by processor time")
     return medians
 
 
