@@ -30,8 +30,8 @@ class Dice:
 
 def zygote() -> psutil.Process:
     """Return the zygote of the cluster of this process: spares have its command, too, but its session."""
-    family = psutil.Process().children(recursive=True)
-    return next(one for one in family if "parl_lite.cluster.zygote" in one.cmdline() and os.getsid(one.pid) == one.pid)
+    worker = psutil.Process(parl_lite.cluster_info()["workers"][0]["pid"])
+    return next(one for one in worker.children() if "parl_lite.cluster.zygote" in one.cmdline() and os.getsid(one.pid) == one.pid)
 
 
 def spares() -> list[int]:
