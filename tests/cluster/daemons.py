@@ -18,7 +18,7 @@ from parl_lite import folders
 from parl_lite.launch import Node, child_environment, python_command
 from parl_lite.security import ClusterKey
 
-_START_TIMEOUT = 30.0
+_START_TIMEOUT = 60.0
 
 
 @dataclass(frozen=True)

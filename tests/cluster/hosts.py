@@ -162,7 +162,7 @@ class Console:
 
     def close(self) -> int:
         """End the script as it would end by itself; return its exit code."""
-        self._process.communicate(timeout=60)
+        self._process.communicate(timeout=200)
         return self._process.returncode
 
     def kill(self) -> None:

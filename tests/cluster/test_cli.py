@@ -407,7 +407,7 @@ def test_two_clusters_and_their_workers_start_at_the_same_moment() -> None:
             subprocess.Popen([*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
             for arguments in [*connects, *starts]
         ]
-        said = [process.communicate(timeout=60) for process in running]
+        said = [process.communicate(timeout=200) for process in running]
         assert [(process.returncode, errors) for process, (_, errors) in zip(running, said, strict=True)] == [(0, "")] * 6
         assert [report(address)["n_cpu"] for address in addresses] == [3, 3]
     finally:
@@ -421,7 +421,7 @@ def test_a_client_may_come_before_the_cluster_and_before_its_workers() -> None:
     said: list[str] = []
 
     def use() -> None:
-        with connected(address, timeout=60):
+        with connected(address, timeout=200):
             said.append(Parrot().say("at last"))
 
     early = threading.Thread(target=use)

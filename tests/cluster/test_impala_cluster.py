@@ -52,7 +52,7 @@ def test_the_example_trains_and_writes_what_it_promises(nothing_left, tmp_path):
         command(tmp_path / "run", "--total-steps", "6000", "--require-target"),
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=200,
     )
     assert done.returncode == 1, done.stderr
     assert "not solved: out of steps" in done.stdout
@@ -71,7 +71,7 @@ def test_the_example_trains_and_writes_what_it_promises(nothing_left, tmp_path):
 
 def test_the_command_line_does_the_same(nothing_left, tmp_path):
     arguments = ["impala", "--total-steps", "3000", "--seed", "5", "--n-actors", "1", "--logdir", str(tmp_path)]
-    done = subprocess.run([sys.executable, "-m", "parl_lite.agents", *arguments], capture_output=True, text=True, timeout=100)
+    done = subprocess.run([sys.executable, "-m", "parl_lite.agents", *arguments], capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stderr
     summary = json.loads((tmp_path / "summary.json").read_text())
     assert (summary["algo"], summary["env"], summary["seed"], summary["solved_at"]) == (
@@ -89,7 +89,7 @@ def test_ctrl_c_ends_the_run_with_its_summary_written(nothing_left, tmp_path):
         while "env_steps" not in process.stdout.readline():
             pass
         process.send_signal(signal.SIGINT)
-        output, _ = process.communicate(timeout=60)
+        output, _ = process.communicate(timeout=200)
     assert process.returncode == 0
     assert "interrupted" in output
     assert json.loads((tmp_path / "summary.json").read_text())["stopped"] == "interrupted"

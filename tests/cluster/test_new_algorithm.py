@@ -14,7 +14,7 @@ def test_the_file_of_the_walk_through_is_an_algorithm(nothing_left, tmp_path):
     (tmp_path / "reinforce.py").write_text(DOCUMENT.read_text().split("```python\n")[1].split("```")[0])
     arguments = ["reinforce:ENTRY", "--total-steps", "20000", "--n-actors", "1", "--logdir", "run", "--eval-episodes", "2"]
     command = [sys.executable, "-m", "parl_lite.agents", *arguments]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stderr
     assert "tuned for CartPole-v1: reward_scale 0.1, learning_rate 0.01" in done.stdout
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())

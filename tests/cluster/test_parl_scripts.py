@@ -37,7 +37,7 @@ def run(tmp_path: Path) -> Run:
         command = [sys.executable, Path(script).name, *arguments]
         environment = os.environ | environment | {"OMP_NUM_THREADS": "1"}
         folder = (tmp_path / script).parent
-        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=100)
+        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=200)
         assert done.returncode == 0, done.stderr
         return [line.split()[1:] for line in done.stdout.splitlines() if line.startswith("RESULT")]
 
@@ -104,7 +104,7 @@ def test_a_line_that_an_actor_logs_appears_once_and_the_logging_of_the_actor_sta
     environment = os.environ | {"PARL_LITE_ADDRESS": address}
     (tmp_path / "script.py").write_text(LOGGING)
     command = [sys.executable, "script.py"]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stderr
     (line,) = [line for line in done.stdout.splitlines() if "a line of the actor" in line]
     assert line.startswith("(Actor ")

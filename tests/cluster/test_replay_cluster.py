@@ -51,7 +51,7 @@ class Actor:
     def set_shards(self, shards) -> None:
         self.writer.set_shards(shards)
 
-    def run(self, n_rollouts: int, timeout: float = 20.0) -> int:
+    def run(self, n_rollouts: int, timeout: float = 60.0) -> int:
         """Write rollouts; return how many steps were made in all."""
         for _ in range(n_rollouts):
             self.writer.write(rollout(self.rank, self.count), timeout)
@@ -79,7 +79,7 @@ def test_a_batch_of_two_shards_is_learned_from_and_its_priorities_go_back(cluste
     with ReplayClient(make_shard, 2, batch_size=64) as client:
         actors = [Actor(client.shards, rank) for rank in range(2)]
         assert [future.result() for future in [actor.futures.run(5) for actor in actors]] == [50, 50]
-        batch = client.sample(timeout=20)
+        batch = client.sample(timeout=60)
         assert batch["obs"].shape == (64, 2)
         assert set(batch["obs"][:, 0].tolist()) == {0.0, 1.0}
         client.update_priorities(batch["index"], np.full(64, 5.0))
@@ -108,7 +108,7 @@ def test_a_killed_shard_goes_on_from_its_save_and_nothing_is_there_twice(cluster
         os.kill(client.shards[0].pid(), signal.SIGKILL)
         running = actor.futures.run(3, timeout=0.1)  # finds no shard until it is told of the new one
         while client.n_lost == 0:
-            client.sample(timeout=20)
+            client.sample(timeout=60)
         with pytest.raises(parl_lite.RemoteError, match="no shard: all are lost"):
             running.result()
         actor.set_shards(client.shards)
@@ -116,7 +116,7 @@ def test_a_killed_shard_goes_on_from_its_save_and_nothing_is_there_twice(cluster
         rows = client.shards[0].rows()
         assert rows == sorted({(3.0, count) for count in [*range(40), *range(60, 80)]})
         assert client.insert(rollout(3, 0), 3, 0).n_items == 0  # sent again: it is there
-        assert client.sample(timeout=20)["weight"].shape == (16,)
+        assert client.sample(timeout=60)["weight"].shape == (16,)
 
 
 def test_the_learner_goes_on_with_one_shard_when_the_other_is_killed(cluster):
@@ -124,12 +124,12 @@ def test_the_learner_goes_on_with_one_shard_when_the_other_is_killed(cluster):
         actors = [Actor(client.shards, rank) for rank in range(2)]
         for future in [actor.futures.run(3) for actor in actors]:
             future.result()
-        client.sample(timeout=20)
+        client.sample(timeout=60)
         os.kill(client.shards[0].pid(), signal.SIGKILL)
         for future in [actor.futures.run(3) for actor in actors]:
             future.result()  # the writer of actor 0 goes to the other shard by itself
         for _ in range(8):
-            batch = client.sample(timeout=20)
+            batch = client.sample(timeout=60)
         assert (client.n_lost, len(client.shards)) == (1, 1)
         assert set(batch["obs"][:, 0].tolist()) <= {0.0, 1.0}
         rows = client.shards[0].rows()
@@ -153,7 +153,7 @@ def test_a_killed_actor_leaves_whole_rollouts_only(cluster):
         assert counts == list(range(counts[0], counts[0] + len(counts)))
         assert (counts[-1] + 1) % 10 == 0
         assert [count for rank, count in rows if rank == 1] == list(range(40))
-        client.sample(timeout=20)
+        client.sample(timeout=60)
 
 
 def test_actors_wait_for_a_learner_that_is_slow(cluster):
@@ -162,12 +162,12 @@ def test_actors_wait_for_a_learner_that_is_slow(cluster):
         actor = Actor(client.shards, 0)
         running = actor.futures.run(30)
         for _ in range(12):
-            client.sample(timeout=20)
+            client.sample(timeout=60)
             figures = client.figures()
             assert 40 <= figures["surplus"] <= 160
         assert not running.done()
         assert figures["inserted"] < 300
         while not running.done():
-            client.sample(timeout=20)
+            client.sample(timeout=60)
         assert running.result() == 300
         assert client.figures()["insert_waits"] <= 1  # what is sent is mostly taken; the rest are small calls

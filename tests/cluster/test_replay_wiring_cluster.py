@@ -146,7 +146,7 @@ def test_after_kill_9_of_the_learner_a_run_goes_on_with_its_replay(nothing_left,
     with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         until(lambda: column(tmp_path, "updates")[-1] > reached + 20, 60, "it has gone on")
         process.send_signal(signal.SIGINT)
-        output, _ = process.communicate(timeout=60)
+        output, _ = process.communicate(timeout=200)
     assert process.returncode == 0, output
     summary = json.loads((tmp_path / "summary.json").read_text())
     assert summary["updates"] > reached + 20

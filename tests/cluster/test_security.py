@@ -237,7 +237,7 @@ def test_the_master_cannot_unpickle(nothing_left):
         "import parl_lite.cluster.master\n"
         "print([name for name in sys.modules if name.startswith(('parl_lite.p', 'parl_lite.remote'))])\n"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=200)
     assert done.stdout.strip() == "[]", done.stdout + done.stderr
 
 

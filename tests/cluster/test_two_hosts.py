@@ -243,7 +243,7 @@ def command(host: Host, *arguments: str, key: str = "") -> subprocess.CompletedP
     where = host.surroundings()
     line = [*where.through, *python_command("parl_lite.cluster"), *arguments]
     environment = {**where.environment(), **({"PARL_LITE_KEY": key} if key else {})}
-    return subprocess.run(line, env=environment, capture_output=True, text=True, timeout=60)
+    return subprocess.run(line, env=environment, capture_output=True, text=True, timeout=200)
 
 
 def done(host: Host, *arguments: str, key: str = "") -> str:

@@ -28,7 +28,7 @@ def python(cluster, tmp_path, monkeypatch) -> Run:
     monkeypatch.setenv("PARL_LITE_ADDRESS", parl_lite.cluster_info()["address"])
 
     def run(*arguments: str, cwd: Path = tmp_path, text: str | None = None, fails: bool = False) -> str:
-        done = subprocess.run([sys.executable, *arguments], cwd=cwd, input=text, capture_output=True, text=True, timeout=60)
+        done = subprocess.run([sys.executable, *arguments], cwd=cwd, input=text, capture_output=True, text=True, timeout=200)
         assert (done.returncode != 0) == fails, done.stderr
         return done.stderr if fails else done.stdout
 

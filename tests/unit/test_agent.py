@@ -96,7 +96,7 @@ def test_forty_updates_equal_twenty_saved_and_restored_in_a_new_process_and_twen
     update(agent, 20)
     agent.save(tmp_path / "half.ckpt")
     command = [sys.executable, __file__, str(tmp_path / "half.ckpt"), str(tmp_path / "result")]
-    subprocess.run(command, check=True, timeout=100)
+    subprocess.run(command, check=True, timeout=200)
     assert (tmp_path / "result").read_bytes() == expected
 
 

@@ -29,7 +29,7 @@ HEAVY = {"torch", "gymnasium"}
 def loaded_by(statements: str, names: Sequence[str]) -> set[str]:
     """Return which modules of some names are loaded after statements in a process of its own."""
     text = f"import json, sys\n{statements}\nprint(json.dumps([name for name in {list(names)!r} if name in sys.modules]))"
-    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=200, check=True)
     return set(json.loads(done.stdout))
 
 

@@ -47,7 +47,7 @@ def deaf() -> Iterator[subprocess.Popen[bytes]]:
 def run_python(text: str, *, check: bool = True) -> subprocess.CompletedProcess[str]:
     """Run a few lines that may change their process for good."""
     text = f"import os, subprocess, sys\nfrom parl_lite import hostos\n{text}"
-    return subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=60, check=check)
+    return subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=200, check=check)
 
 
 # This host

@@ -39,7 +39,7 @@ def python(*arguments: str, cwd: Path, text: str = "", search: Sequence[Path] = 
     """Run the interpreter and return its output; PYTHONPATH is `search` alone."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, search))}
     command = [sys.executable, *arguments]
-    done = subprocess.run(command, cwd=cwd, env=environment, input=text, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, cwd=cwd, env=environment, input=text, capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
