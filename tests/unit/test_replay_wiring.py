@@ -65,6 +65,10 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
 }
 
 
+OTHERS = ("apex", "c51", "d4pg", "ddpg", "iqn", "qrdqn", "td3")
+"""Whose exactness is checked with the slow tests: what they add to the four is in their files alone."""
+
+
 @pytest.fixture(autouse=True)
 def no_pictures(monkeypatch) -> None:
     monkeypatch.setattr(records, "draw_curve", lambda *_: None)
@@ -98,7 +102,9 @@ def end_of(logdir: Path) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("name", sorted(set(ALGORITHMS) - {"agent57"}))
+@pytest.mark.parametrize(
+    "name", ["dqn", "rainbow", "r2d2", "sac", *(pytest.param(name, marks=pytest.mark.slow) for name in OTHERS)]
+)
 def test_a_resumed_run_ends_as_if_it_had_not_been_interrupted(tmp_path, name):
     whole = train(tmp_path / "whole", name)
     n_updates = whole["updates"]
