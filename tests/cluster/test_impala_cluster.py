@@ -8,6 +8,7 @@ import random
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -22,6 +23,14 @@ from parl_lite.agents.rollout_worker import RolloutWorker
 
 NETWORK = NetworkSettings(hidden_size=4)
 EXAMPLE = Path(__file__).parents[2] / "examples" / "cartpole_impala.py"
+
+
+@pytest.fixture(autouse=True, scope="module")
+def preloaded(nothing_left: Path) -> Iterator[None]:
+    """Jobs share torch here: there are many."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("PARL_LITE_PRELOAD")
+        yield
 
 
 @parl_lite.remote_class
