@@ -159,11 +159,13 @@ ENTRY = Entry(
         "LunarLander-v3": {
             "total_steps": 1_000_000,
             "envs_per_actor": 16,
-            "unroll_length": 256,
-            "learning_rate": 5e-4,
-            "n_minibatches": 32,
+            "unroll_length": 64,
+            "learning_rate": 7e-4,
+            "n_epochs": 10,
+            "n_minibatches": 8,
             "gamma": 0.999,
             "lambda_": 0.98,
+            "reward_scale": 0.05,  # else the value's gradient is nearly all that the bound of its norm leaves
         },
         "Pendulum-v1": {
             "total_steps": 200_000,
