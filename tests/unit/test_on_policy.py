@@ -22,7 +22,7 @@ LEARNING: dict[Any, dict[str, Any]] = {
     PPO: {"total_steps": 2000, "learning_rate": 3e-2, "entropy_cost": 0.0},
     A2C: {"total_steps": 6000, "learning_rate": 2e-2, "optimizer": "adam", "normalize_advantage": True, "entropy_cost": 0.0},
     VPG: {"total_steps": 6000, "learning_rate": 3e-2, "value_epochs": 2},
-    TRPO: {"total_steps": 6000, "max_kl": 0.05, "value_epochs": 2},
+    TRPO: {"total_steps": 4000, "max_kl": 0.05, "value_epochs": 2},
 }
 
 

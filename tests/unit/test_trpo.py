@@ -107,7 +107,6 @@ def test_a_corridor_is_solved():
     assert mean_return > 0.5  # 0.6 is the best; a random walk gets about -0.8
 
 
-@pytest.mark.parametrize("squash", [False, True])
-def test_continuous_actions_hit_what_they_aim_at(squash):
-    _, mean_return = train(TRPO, TRPOSettings(total_steps=10000, max_kl=0.05, log_std=-0.7, squash=squash, **SMALL), Aim)
+def test_continuous_actions_hit_what_they_aim_at():
+    _, mean_return = train(TRPO, TRPOSettings(total_steps=8000, max_kl=0.05, log_std=-0.7, **SMALL), Aim)
     assert mean_return > -0.15  # actions of the first policy get about -0.9
