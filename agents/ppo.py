@@ -133,6 +133,8 @@ MUJOCO = {
     "normalize_reward": True,
 }
 
+HOPPER = {**MUJOCO, "envs_per_actor": 4, "unroll_length": 256, "log_std": 0.0, "n_minibatches": 32}
+
 ENTRY = Entry(
     name="ppo",
     settings=PPOSettings,
@@ -176,7 +178,8 @@ ENTRY = Entry(
             "entropy_cost": 0.0,
             "normalize_reward": True,
         },
-        **dict.fromkeys(("HalfCheetah-v5", "Hopper-v5", "Walker2d-v5", "Ant-v5", "Swimmer-v5", "Reacher-v5"), MUJOCO),
+        **dict.fromkeys(("HalfCheetah-v5", "Walker2d-v5", "Ant-v5", "Swimmer-v5", "Reacher-v5"), MUJOCO),
+        "Hopper-v5": HOPPER,
         "ALE/*": {"total_steps": 10_000_000, "clip": 0.1, "clip_value": True, "clip_reward": True, "life_loss": True},
     },
 )
