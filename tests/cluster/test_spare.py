@@ -31,7 +31,14 @@ class Dice:
 def zygote() -> psutil.Process:
     """Return the zygote of the cluster of this process: spares have its command, too, but its session."""
     worker = psutil.Process(parl_lite.cluster_info()["workers"][0]["pid"])
-    return next(one for one in worker.children() if "parl_lite.cluster.zygote" in one.cmdline() and os.getsid(one.pid) == one.pid)
+    return next(one for one in worker.children() if is_zygote(one))
+
+
+def is_zygote(process: psutil.Process) -> bool:
+    try:
+        return "parl_lite.cluster.zygote" in process.cmdline() and os.getsid(process.pid) == process.pid
+    except (psutil.Error, ProcessLookupError):
+        return False  # it has ended, and its parent has not looked yet
 
 
 def spares() -> list[int]:
