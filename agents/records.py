@@ -84,6 +84,11 @@ class RunRecord:
         return self.solved_at is not None
 
     @property
+    def _at_target(self) -> bool:
+        """Whether the mean return of 100 episodes is as high as it should be."""
+        return self.target is not None and len(self._returns) == WINDOW and float(np.mean(self._returns)) >= self.target
+
+    @property
     def seconds(self) -> float:
         """How long the run has taken, all its parts together."""
         return self._seconds_before + self._clock() - self._start
@@ -116,8 +121,7 @@ class RunRecord:
         if update.n_updates:
             self._metrics = {**update.metrics, "policy_lag": update.lag}
             self._look_for_trouble(update.lag)
-        full = len(self._returns) == WINDOW
-        if self.target is not None and not self.solved and full and (self.return_mean or 0.0) >= self.target:
+        if not self.solved and self._at_target:
             self.solved_at = self.env_steps
         if self._clock() >= self._next_row:
             self.write_row()
@@ -203,15 +207,17 @@ class RunRecord:
 
     def _begin(self, resumed: Mapping[str, Any] | None) -> None:
         self.logdir.mkdir(parents=True, exist_ok=True)
+        for name in ("summary.json", "curve.png", *(["progress.csv"] if resumed is None else [])):
+            (self.logdir / name).unlink(missing_ok=True)
+        write_json(self.logdir / "settings.json", {"algo": self.algo, **asdict(self.settings)})
         if resumed is None:
-            for name in ("progress.csv", "summary.json", "curve.png"):
-                (self.logdir / name).unlink(missing_ok=True)
-            write_json(self.logdir / "settings.json", {"algo": self.algo, **asdict(self.settings)})
             return
         for name in STATE.split():
             setattr(self, "_seconds_before" if name == "seconds" else name, resumed[name])
         self._returns.extend(resumed["returns"])
         self._lengths.extend(resumed["lengths"])
+        if not self._at_target:  # which was lower before
+            self.solved_at = None
         self._table.keep(lambda row: int(row["updates"]) <= self.n_updates)
 
     def _look_for_trouble(self, lag: float) -> None:

@@ -24,8 +24,15 @@ logger = logging.getLogger("parl_lite.agents")
 
 KEPT = 2
 """Checkpoints that are kept: one more than is needed, should the disk fail."""
-FREE = frozenset({"checkpoint_interval", "eval_interval", "eval_episodes", "eval_sampled", "n_threads", "device", "save_replay"})
-"""Settings that may change when a run is resumed: what is learned does not depend on them."""
+FREE = (
+    *("total_steps", "checkpoint_interval", "eval_interval", "eval_episodes", "eval_sampled", "save_replay"),
+    *("n_actors", "n_learners", "n_threads", "env_threads", "device"),
+    *("calls_in_flight", "prefetch", "inference_batch", "inference_wait"),
+)
+"""Settings that may change when a run is resumed: how long it goes on, what it writes, and where the same is computed.
+
+Schedules are functions of the steps done and of total_steps. With another total_steps they go on where they would stand in a
+run of that length: a learning rate that had fallen to zero after 100,000 steps begins at half its height with 200,000."""
 
 
 class RunFolder:
@@ -86,7 +93,11 @@ class RunFolder:
         names = [name for name in {**saved, **now} if name not in FREE and saved.get(name) != now.get(name)]
         if names:
             changes = ", ".join(f"{name} was {saved.get(name)!r} and is {now.get(name)!r}" for name in names)
-            raise ParlError(f"{self.path} cannot be resumed with other settings: {changes}. Leave these out, or start anew.")
+            free = [name for name in FREE if name in now]
+            raise ParlError(
+                f"{self.path} cannot be resumed with other settings: {changes}. Leave these out, or start anew; only "
+                f"{', '.join(free[:-1])} and {free[-1]} may change."
+            )
 
     def _best(self, score: float | None) -> float | None:
         scores = [each for each in (self.best_score, score) if each is not None]

@@ -219,6 +219,15 @@ def test_the_text_says_how_it_ended_and_where_the_files_are(tmp_path, stopped, t
     assert f"files in {record.logdir}: curve.png, progress.csv, settings.json, summary.json" in text
 
 
+def test_a_run_that_was_solved_goes_on_with_a_higher_target(tmp_path):
+    record = new_record(tmp_path, target=5.0)
+    record.update(update([5.0] * 100))
+    assert record.solved
+    assert new_record(tmp_path, target=5.0, resumed=record.state()).solved
+    assert not new_record(tmp_path, target=6.0, resumed=record.state()).solved
+    assert not new_record(tmp_path, resumed=record.state()).solved
+
+
 def test_an_update_is_counted_from_the_columns_of_its_rollouts():
     ended = np.array([[np.nan, 3.0], [5.0, np.nan]])
     length = np.array([[0, 4], [6, 0]])

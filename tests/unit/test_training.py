@@ -123,10 +123,25 @@ def test_a_run_that_was_interrupted_and_resumed_is_the_same_bit_by_bit(tmp_path)
 
 def test_a_run_with_other_settings_is_not_resumed_and_they_are_named(tmp_path):
     train(tmp_path, 3)
-    words = r"cannot be resumed with other settings: gamma was 0.99 and is 0.9, seed was 1 and is 2\."
+    words = (
+        r"cannot be resumed with other settings: gamma was 0.99 and is 0.9, seed was 1 and is 2\. Leave these out, or "
+        r"start anew; only total_steps, checkpoint_interval, .* and prefetch may change\.$"
+    )
     with pytest.raises(ParlError, match=words):
         train(tmp_path, 3, how={"resume": True}, seed=2, gamma=0.9)
     train(tmp_path, -1, how={"resume": True}, eval_interval=1000)
+
+
+def test_a_run_that_has_ended_goes_on_with_more_steps_and_keeps_their_number(tmp_path):
+    assert train(tmp_path, -1)["updates"] == 20
+    longer = train(tmp_path, 25, how={"resume": True}, total_steps=640)
+    assert (longer["stopped"], longer["updates"]) == ("interrupted", 25)
+    assert json.loads((tmp_path / "settings.json").read_text())["total_steps"] == 640
+    assert RunFolder(tmp_path).newest()["settings"]["total_steps"] == 640
+    group = algorithm_state(tmp_path)["optimizer"]["param_groups"][0]
+    part_left = group["lr"] / ENTRY.settings().learning_rate
+    assert part_left == pytest.approx(1 - 24 * 16 / 640, abs=0.05)  # with the steps of the first part alone it was zero here
+    assert train(tmp_path, -1, how={"resume": True}, total_steps=640)["updates"] == 40
 
 
 def test_a_run_that_was_cut_short_is_not_replaced_by_accident(tmp_path):
