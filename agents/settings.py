@@ -28,7 +28,7 @@ class RunSettings(EnvSettings, NetworkSettings):
     seed: CountOrZero = 1
     """Seed of the run; every actor and environment draws from a stream of its own, derived from it."""
     total_steps: Count = 500_000
-    """Environment steps after which the run ends and the schedules reach their ends; --resume with more of them goes on longer."""
+    """Environment steps after which the run ends and the schedules reach their ends; --resume with more of them goes on."""
     n_actors: Count = 2
     """Actor processes."""
     unroll_length: Count = 32
