@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import shlex
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +19,10 @@ from .registry import load, summaries
 
 if TYPE_CHECKING:
     from .registry import Entry
+
+
+INTERRUPTED = 128 + signal.SIGINT
+"""Exit status after Ctrl-C, as shells have it."""
 
 
 class Algorithms(click.Group):
@@ -63,6 +69,10 @@ def command_of(entry: Entry) -> click.Command:
             summary = _train(entry, given_values(context, entry.settings), logdir, options)
         except ParlError as error:
             raise click.ClickException(str(error)) from error
+        except KeyboardInterrupt:
+            sys.exit(INTERRUPTED)
+        if summary["stopped"] == "interrupted":
+            sys.exit(INTERRUPTED)
         sys.exit(require_target and summary["solved_at"] is None)
 
     made: click.Command = command
@@ -85,7 +95,16 @@ def _train(entry: Entry, given: dict[str, Any], logdir: Path | None, options: di
     how = {name: options[name] for name in ("address", "resume", "overwrite", "tensorboard", "video")}
     summary = run(entry, settings, logdir=logdir, target=target, **how)
     click.echo(summary_text(summary, logdir))
+    if summary["stopped"] == "interrupted":
+        click.echo(f"  go on with: {_resuming(logdir, options)}")
     return summary
+
+
+def _resuming(logdir: Path, options: dict[str, Any]) -> str:
+    """Return the command that goes on with a run; its settings are in the folder, all others are repeated."""
+    words = ["python", "-m", "parl_lite.agents", str(click.get_current_context().info_name), f"--logdir={logdir}", "--resume"]
+    words += [f"--{name}={options[name]}" for name in ("address", "target") if options[name] is not None]
+    return shlex.join(words)
 
 
 def _settings(entry: Entry, given: dict[str, Any]) -> Any:

@@ -147,7 +147,8 @@ def test_after_kill_9_of_the_learner_a_run_goes_on_with_its_replay(nothing_left,
         until(lambda: column(tmp_path, "updates")[-1] > reached + 20, 60, "it has gone on")
         process.send_signal(signal.SIGINT)
         output, _ = process.communicate(timeout=200)
-    assert process.returncode == 0, output
+    assert process.returncode == 128 + signal.SIGINT, output
+    assert f"go on with: python -m parl_lite.agents apex --logdir={tmp_path} --resume --target=1000000000.0\n" in output
     summary = json.loads((tmp_path / "summary.json").read_text())
     assert summary["updates"] > reached + 20
     assert summary["replay_consumed"] >= 32 * summary["updates"]  # of both parts: the saved shards went on

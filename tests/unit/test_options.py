@@ -5,15 +5,18 @@ from __future__ import annotations
 import subprocess
 import sys
 from dataclasses import dataclass, fields
-from typing import Annotated, Literal
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
 import click
 import pytest
 from click.testing import CliRunner
 
+from parl_lite.agents import training
 from parl_lite.agents.__main__ import command_of, main
 from parl_lite.agents.bounds import Bounds, Count, Fraction, Positive, check
 from parl_lite.agents.options import GroupedCommand, field_docs, given_values, options_from
+from parl_lite.agents.records import RunRecord
 from parl_lite.agents.registry import ANY_ACTIONS, Entry, load, summaries
 from parl_lite.agents.settings import RunSettings, TrajectorySettings
 from parl_lite.errors import ParlError
@@ -230,3 +233,26 @@ def test_what_cannot_be_is_one_sentence_and_a_failure(tmp_path, arguments, words
     assert result.exit_code != 0
     assert words in " ".join(result.output.split())
     assert not (tmp_path / "run").exists()
+
+
+def test_an_interrupted_run_ends_as_shells_expect_and_says_how_to_go_on(tmp_path, monkeypatch):
+    def interrupted(entry: Entry, settings: Any, *, logdir: Path, target: float, **how: Any) -> dict[str, Any]:
+        return RunRecord(logdir, entry.name, settings, target).finish("interrupted")
+
+    monkeypatch.setattr(training, "run", interrupted)
+    folder = tmp_path / "my runs"
+    arguments = ["parl_lite.agents.ppo:ENTRY", "--gamma=0.9", "--logdir", str(folder), "--address=10.0.0.1:8010", "--target=9"]
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 130
+    assert result.output.splitlines()[-1] == (
+        f"  go on with: python -m parl_lite.agents parl_lite.agents.ppo:ENTRY '--logdir={folder}' --resume "
+        f"--address=10.0.0.1:8010 --target=9.0"
+    )
+
+
+def test_ctrl_c_at_once_ends_as_shells_expect_too(tmp_path, monkeypatch):
+    def interrupted(*args: Any, **how: Any) -> dict[str, Any]:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(training, "run", interrupted)
+    assert CliRunner().invoke(main, ["ppo", "--logdir", str(tmp_path)]).exit_code == 130
