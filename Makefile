@@ -24,7 +24,7 @@ help:
 environment: $(INSTALLED)
 
 # torch comes first and by its exact version, so that a machine whose pip knows an index of CPU builds does not get the
-# newer build with CUDA, which is three times as large.
+# newer build with CUDA, which is three times as large. MinAtar needs none of the packages for plots that it asks for.
 $(INSTALLED): setup.py constraints.txt
 	@$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 10))" || \
 	    { echo "parl_lite needs Python 3.10 or newer, and $(PYTHON) is $$($(PYTHON) --version 2>&1); try: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
@@ -34,6 +34,7 @@ $(INSTALLED): setup.py constraints.txt
 	@$(PYTHON) -m venv $(VENV)
 	@$(PIP) install -c constraints.txt "torch==2.13.0"
 	@$(PIP) install -c constraints.txt -e ".[dev]"
+	@$(PIP) install -c constraints.txt --no-deps MinAtar || echo "without MinAtar, tests of its games are skipped" >&2
 	@touch $@
 
 check: $(INSTALLED)
