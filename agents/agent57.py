@@ -129,7 +129,23 @@ class Agent57(ValueLearner):
         """Make one update from N sequences; return measures, and where there were weights `priority` (N,)."""
         return {**super().learn(batch), **self._learn_novelty(batch)}
 
+    @torch.no_grad()
+    def errors(self, batch: dict[str, Any]) -> Tensor:
+        """Return |error| + beta |intrinsic error| (L - burn_in, N) of the learned rows, 0 where a row has no target."""
+        return self._size(self._errors(batch)[0], batch)
+
     def _losses(self, batch: dict[str, Any]) -> tuple[Tensor, Tensor]:
+        errors, counts = self._errors(batch)
+        loss = 0.5 * sum(error.square().sum(dim=0) for error in errors)
+        return torch.as_tensor(loss), mixed_priority(self._size(errors, batch), counts, self.settings.priority_mix)
+
+    def _size(self, errors: Values, batch: dict[str, Any]) -> Tensor:
+        """Return what the errors of both rewards count together, (L - burn_in, N), without gradient."""
+        beta = self.beta[batch["policy"][int(batch["burn_in"]) :]]
+        return errors.extrinsic.detach().abs() + beta * errors.intrinsic.detach().abs()
+
+    def _errors(self, batch: dict[str, Any]) -> tuple[Values, Tensor]:
+        """Return the TD errors of both rewards, and whether the row has a target, (L - burn_in, N) each."""
         start = int(batch["burn_in"])
         values, target_values = self._unroll(batch, start)
         rows = {name: column[start:] for name, column in batch.items() if name in _ROWS}
@@ -138,10 +154,8 @@ class Agent57(ValueLearner):
         errors = []
         for name, mine, target in zip(("reward", "intrinsic_reward"), values, target_values, strict=True):
             error = self._target(rows, rows[name], blind, q, target) - of_action(mine, rows["action"])
-            errors.append(error.masked_fill(blind, 0.0))  # (L, N)
-        size = errors[0].detach().abs() + self.beta[rows["policy"]] * errors[1].detach().abs()
-        loss = 0.5 * sum(error.square().sum(dim=0) for error in errors)
-        return torch.as_tensor(loss), mixed_priority(size, ~blind, self.settings.priority_mix)
+            errors.append(error.masked_fill(blind, 0.0))
+        return Values(*errors), ~blind
 
     def _target(self, rows: dict[str, Tensor], reward: Tensor, blind: Tensor, q: Tensor, target: Tensor) -> Tensor:
         """Return the targets (L, N) of one kind of reward; q (L, N, A) says what the policy does."""
@@ -217,8 +231,6 @@ class Agent57Settings(Agent57Learning, EpsilonLadder, DistributedReplaySettings)
 
     unroll_length: Count = 40
     """Steps of each environment in one rollout; a sequence begins where a rollout does."""
-    actor_priorities: bool = False
-    """Actors say how wrong the values of new steps are; without, these have the highest priority that there was."""
     learning_starts: Count = 50_000
     """Steps before the first update."""
 

@@ -23,7 +23,8 @@ class Player:
 
     Args:
         envs: B environments with next-step autoreset.
-        algorithm: what acts, and has `priority(batch)` where priorities are wanted.
+        algorithm: what acts, and where priorities are wanted has `priority(batch)` of transitions, or `errors(batch)` of the rows
+            of sequences.
         make_policy: `Entry.make_policy`.
         place: number of the player, from 0 to n_places - 1.
         n_places: players of the run.
@@ -45,7 +46,8 @@ class Player:
         columns = self.collector.collect(version)
         self.policy.finish(columns)
         if self.settings.actor_priorities:
-            columns["priority"] = step_priorities(self.algorithm, columns)
+            of_steps = row_priorities if hasattr(self.settings, "sequence_length") else step_priorities
+            columns["priority"] = of_steps(self.algorithm, columns)
         return columns
 
 
@@ -73,6 +75,21 @@ def step_priorities(algorithm: Any, columns: Columns) -> Array:
     device = next(algorithm.model.parameters()).device
     priority: Array = to_numpy(algorithm.priority(to_tensors(batch, device)))
     return np.where(columns["valid"], priority.reshape(n_steps, n_envs), 0.0).astype(np.float32)
+
+
+def row_priorities(algorithm: Any, columns: Columns) -> Array:
+    """Return the absolute TD errors (T, B) of the rows of a rollout with next-step autoreset, 0 where a row is no step.
+
+    The rollout is taken for a sequence that starts from the memory the actor had, so no burn-in is needed. A target that it cuts
+    short has fewer steps, as at the end of a sequence. The buffer mixes the errors of the rows of each sequence.
+    """
+    names = ("action", "reward", "terminated", "valid", *getattr(algorithm, "extra_columns", ()))
+    batch = {name: np.concatenate([columns[name], columns[name][-1:]]) for name in names}
+    batch["valid"][-1] = False  # row T is no step yet; whose policy it is read with is known from the row before
+    batch |= {name: columns[name] for name in ("obs", "first", "state")}
+    device = next(algorithm.model.parameters()).device
+    errors: Array = to_numpy(algorithm.errors({**to_tensors(batch, device), "burn_in": 0}))
+    return np.where(columns["valid"], np.abs(errors[:-1]), 0.0).astype(np.float32)
 
 
 def _flat(tree: Tree) -> Tree:

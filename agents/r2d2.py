@@ -83,7 +83,8 @@ class R2D2(ValueLearner):
 
         target[t] = h( sum_{k<n} gamma^k r[t+k] + gamma^n h^-1( Q'(s[t+n], argmax Q(s[t+n], .)) ) )
 
-    where n is less near the end of a sequence or an episode. The priority of a sequence mixes its largest and its mean error.
+    where n is less near the end of a sequence or an episode. The priority of a sequence mixes its largest and its mean error;
+    actors send those of new rows along (`errors`), so that a new sequence has such a priority from the start.
 
     Args:
         model: `unroll(obs, context, first, state)` -> (Q values (T, B, A), state), `initial_state(n)`, and `n_actions`, as in
@@ -196,8 +197,6 @@ class R2D2Settings(R2D2Learning, EpsilonLadder, DistributedReplaySettings):
 
     unroll_length: Count = 40
     """Steps of each environment in one rollout; a sequence begins where a rollout does."""
-    actor_priorities: bool = False
-    """Actors say how wrong the values of new steps are; without, these have the highest priority that there was."""
     learning_starts: Count = 50_000
     """Steps before the first update."""
 

@@ -13,6 +13,7 @@ from value_loops import Dense, assert_equal, assert_resumes_exactly
 from parl_lite.agent import Agent
 from parl_lite.agents.agent57 import Agent57, Agent57Learning, Values, family, network
 from parl_lite.agents.novelty import EpisodicMemory, Novelty, NoveltyModel, NoveltySettings
+from parl_lite.agents.player import row_priorities
 from parl_lite.agents.policy_family import SlidingWindowUCB, agent57_discounts, discounts, intrinsic_weights
 from parl_lite.model import Model
 
@@ -248,6 +249,24 @@ def test_a_loss_by_hand(tables):
     assert measures["loss"] == pytest.approx(sum(error**2 for error in extrinsic + intrinsic) / 2, rel=1e-4)
     sizes = [abs(e) + abs(i) for e, i in zip(extrinsic, intrinsic, strict=True)]
     assert measures["priority"].tolist() == pytest.approx([0.9 * max(sizes) + 0.1 * sum(sizes) / 2], rel=1e-4)
+
+
+def test_an_actor_finds_the_priorities_of_its_rows(tables):
+    # as above, with two rows of a rollout and the observation it ends with; beta 3/4, by which the same action is greedy
+    agent = tables([[0, 0], [h(4), 0], [h(6), h(5)]], [[0, 0], [0, h(8)], [0, 0]], retrace_lambda=0.5)
+    agent.alg.beta[1] = 0.75
+    rollout = sequence(
+        2,
+        obs=np.array([[0], [1], [2]]),
+        action=np.array([[0], [1]]),
+        reward=np.array([[1], [2]], dtype=np.float32),
+        intrinsic_reward=np.array([[4], [0]], dtype=np.float32),
+        policy=np.ones((2, 1), dtype=np.int64),
+        first=np.zeros((3, 1), dtype=bool),
+        behaviour_log_prob=np.full((2, 1), math.log(0.5), dtype=np.float32),
+    )
+    expected = [[h(2.25) + 0.75 * h(6)], [h(5) + 0.75 * h(8)]]
+    np.testing.assert_allclose(row_priorities(agent.alg, rollout), expected, rtol=1e-4)
 
 
 def test_a_trace_ends_where_the_action_was_not_the_policys(tables):

@@ -11,8 +11,10 @@ from torch import nn
 from value_loops import Dense, Plain, assert_resumes_exactly
 
 from parl_lite.agent import Agent
+from parl_lite.agents.player import row_priorities
 from parl_lite.agents.q_networks import RecurrentQNetwork
 from parl_lite.agents.r2d2 import R2D2, R2D2Learning, context_of, network
+from parl_lite.agents.replay import PrioritizedSampler, SequenceReplay
 from parl_lite.model import Model
 
 
@@ -89,6 +91,29 @@ def test_an_end_inside_a_sequence_cuts_the_targets():
     agent = Agent(R2D2(Table(table), R2D2Learning(gamma=0.5, n_step=3)))
     targets = [h(1 + 4 / 2), h(4), h(16 / 2 + 8 / 4), h(16 + 8 / 2)]
     assert agent.learn(batch)["loss"] == pytest.approx(sum(target**2 for target in targets) / 2, rel=1e-5)
+
+
+def test_an_actor_finds_the_priorities_of_its_rows_and_a_new_sequence_has_their_mixture():
+    # gamma 1/2, n = 2; Q(0, .) = 0, Q(1, .) = (0, h(8)). The first environment goes on after the rollout, in observation 1:
+    # -9 + 2/2 + 0, 2 + 4/2 + 8/4, and cut short 4 + 8/2; that of the second terminates in row 1, and row 2 is no step
+    rollout = {
+        "obs": np.array([[0, 0], [0, 0], [0, 0], [1, 0]]),
+        "action": np.zeros((3, 2), dtype=np.int64),
+        "reward": np.array([[-9, 1], [2, 4], [4, 0]], dtype=np.float32),
+        "terminated": np.array([[0, 0], [0, 1], [0, 0]], dtype=bool),
+        "truncated": np.zeros((3, 2), dtype=bool),
+        "valid": np.array([[1, 1], [1, 1], [1, 0]], dtype=bool),
+        "first": np.array([[0, 1], [0, 0], [0, 0], [0, 1]], dtype=bool),
+        "state": sequence(1, 2)["state"],
+    }
+    algorithm = R2D2(Table([[0.0, 0.0], [0.0, h(8.0)]]), R2D2Learning(gamma=0.5, n_step=2))
+    found = row_priorities(algorithm, rollout)
+    np.testing.assert_allclose(found, [[h(8), h(1 + 4 / 2)], [h(6), h(4)], [h(8), 0]], rtol=1e-5)
+    buffer = SequenceReplay(20, length=3, eta=0.9, sampler=PrioritizedSampler(alpha=1.0, epsilon=0.0))
+    assert buffer.add({**rollout, "priority": found}) == 2
+    mixed = [0.9 * h(8) + 0.1 * (2 * h(8) + h(6)) / 3, 0.9 * h(4) + 0.1 * (h(3) + h(4)) / 2]
+    assert buffer.sampler.total == pytest.approx(sum(mixed), rel=1e-5)
+    assert sorted(set(buffer.sampler.tree.leaves) - {0.0}) == pytest.approx(sorted(mixed), rel=1e-5)
 
 
 def test_the_learning_network_chooses_and_the_target_network_says_what_it_is_worth():

@@ -249,6 +249,25 @@ def test_priorities_of_new_steps_are_those_that_the_buffer_would_find():
     assert (priority[~columns["valid"]] == 0).all()
 
 
+@pytest.mark.parametrize("name", ["r2d2", "agent57"])
+def test_priorities_of_the_rows_of_new_sequences_are_those_that_the_learner_would_find(name):
+    entry, play = registry.load(name), {"unroll_length": 20, "sequence_length": 21, "burn_in": 0, "overlap": 1}
+    settings = entry.settings(**{**SMALL, **ALGORITHMS[name], **play})
+    torch.manual_seed(0)
+    algorithm = entry.algorithm(entry.make_model(settings, spaces_of_env(settings)), settings)
+    player = Player(make_envs_from(settings, 2), algorithm, entry.make_policy, place=0, n_places=1, seeds=sequence_of(1, 0))
+    extra = ("priority", *getattr(algorithm, "extra_columns", ()))
+    buffer = make_buffer(replace(settings, priority_exponent=0.0, replay_capacity=500), extra, 1, 0)
+    for _ in range(5):
+        buffer.add(player.play(0, 0))
+    batch = buffer.sample(32)
+    assert not batch["valid"].all()  # episodes have ended
+    found = Agent(algorithm)._call(algorithm.errors, (batch,), {})
+    known = ~batch["terminated"][-1]  # else its last row has a target, which the actor could not see yet
+    np.testing.assert_allclose(np.abs(found[:-1, known]), batch["priority"][:-1, known], rtol=1e-4, atol=1e-5)
+    assert (batch["priority"][batch["valid"]] > 0).mean() > 0.9
+
+
 def test_in_a_memory_of_one_process_samples_wait_for_inserts_and_weights_follow_beta():
     settings = dqn.DQNSettings(**{**SMALL, **ALGORITHMS["dqn"]})
     entry = registry.load("dqn")
