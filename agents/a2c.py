@@ -74,8 +74,7 @@ class A2C(OnPolicy):
     def learn(self, batch: Rollout) -> dict[str, float]:
         """Make one update from a rollout, columns (T, B, ...) as in `collector.py`; return losses and measures."""
         settings, valid = self.settings, batch["valid"]
-        if settings.anneal:
-            self.set_learning_rate(self.optimizer, settings.learning_rate)
+        self.set_learning_rate(self.optimizer, settings.learning_rate)
 
         # What the policy and the value say of the steps, and what came of them
         params, value, next_value = evaluate(self.model, batch)  # (T, B, P), (T, B), (T, B)

@@ -117,8 +117,7 @@ class A3C(OnPolicy):
     def apply_gradients(self, update: Update) -> dict[str, float]:
         """Make one step of RMSProp."""
         settings, parameters = self.settings, list(self.model.parameters())
-        if settings.anneal:
-            self.set_learning_rate(self.optimizer, settings.learning_rate)
+        self.set_learning_rate(self.optimizer, settings.learning_rate)
         for parameter, gradient in zip(parameters, update["gradients"], strict=True):
             parameter.grad = gradient
         norm = nn.utils.clip_grad_norm_(parameters, settings.max_grad_norm or float("inf"))

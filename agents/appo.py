@@ -10,7 +10,7 @@ from torch import Tensor
 
 from .bounds import Count, CountOrZero, Fraction, NotNegative, Positive
 from .models import actor_critic
-from .on_policy import OnPolicy, Rollout, Steps, forward, means, minibatches, normalized
+from .on_policy import OnPolicy, Rollout, Steps, epochs, forward, means, normalized
 from .ppo import clipped_loss
 from .registry import Entry
 from .returns import Rows, vtrace
@@ -81,10 +81,9 @@ class APPO(OnPolicy):
     def learn(self, batch: Rollout) -> dict[str, float]:
         """Learn from a rollout, columns (T, B, ...) as in `collector.py`; return means of losses and measures."""
         settings, rollout = self.settings, self.rollout_of(batch)
-        if settings.anneal:
-            self.set_learning_rate(self.optimizer, settings.learning_rate)
+        self.set_learning_rate(self.optimizer, settings.learning_rate)
         measures = []
-        for steps in (each for _ in range(settings.n_epochs) for each in minibatches(rollout, settings.n_minibatches)):
+        for steps in epochs(rollout, settings.n_epochs, settings.n_minibatches):
             loss, measured = self._loss(steps)
             descend(self.optimizer, loss, settings.max_grad_norm)
             measures.append(measured)

@@ -64,7 +64,7 @@ class OnPolicy(Algorithm):
     Args:
         model: has `policy(obs)` and `value(obs)`, or `unroll` (see `unrolling.py`), and for other than discrete actions
             a `distribution`.
-        settings: at least gamma, lambda_ and total_steps.
+        settings: at least gamma, lambda_ and total_steps; for `set_learning_rate` also anneal.
 
     Attributes:
         env_steps: steps learned from so far; several learners are told of each other's.
@@ -93,9 +93,9 @@ class OnPolicy(Algorithm):
         return float(max(0.0, 1.0 - self.env_steps / self.settings.total_steps))
 
     def set_learning_rate(self, optimizer: torch.optim.Optimizer, learning_rate: float) -> None:
-        """Set the learning rate to the part of `learning_rate` that the run has left."""
+        """Set the learning rate to `learning_rate`; where the settings anneal it, to the part of that which the run has left."""
         for group in optimizer.param_groups:
-            group["lr"] = learning_rate * self.remaining
+            group["lr"] = learning_rate * (self.remaining if self.settings.anneal else 1.0)
 
     def advantages(self, batch: Rollout, value: Tensor, next_value: Tensor) -> Tensor:
         """Return generalised advantage estimates (T, B) without gradients, of rewards scaled as the settings say.
@@ -128,11 +128,17 @@ def forward(model: Any, inputs: Inputs) -> tuple[Tensor, Tensor]:
 def fit_value(model: Any, optimizer: torch.optim.Optimizer, rollout: Rollout, n_epochs: int, n_minibatches: int) -> float:
     """Fit the value alone, of a model that is not recurrent; return half the mean squared error on the way."""
     losses = []
-    for steps in (each for _ in range(n_epochs) for each in minibatches(rollout, n_minibatches)):
+    for steps in epochs(rollout, n_epochs, n_minibatches):
         loss = 0.5 * (model.value(steps.inputs.obs) - steps.target).square().mean()
         descend(optimizer, loss)
         losses.append(loss.detach())
     return torch.stack(losses).mean().item()
+
+
+def epochs(rollout: Rollout, n: int, n_minibatches: int) -> Iterator[Steps]:
+    """Yield all steps of a rollout `n` times, each time in minibatches of their own."""
+    for _ in range(n):
+        yield from minibatches(rollout, n_minibatches)
 
 
 def minibatches(rollout: Rollout, n: int) -> Iterator[Steps]:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from .bounds import Count, Fraction, NotNegative, Positive
 from .models import actor_critic
-from .on_policy import OnPolicy, Rollout, Steps, forward, means, minibatches, normalized
+from .on_policy import OnPolicy, Rollout, Steps, epochs, forward, means, normalized
 from .registry import Entry
 from .settings import InStepSettings
 from .targets import adam, descend
@@ -73,10 +73,9 @@ class PPO(OnPolicy):
     def learn(self, batch: Rollout) -> dict[str, float]:
         """Learn from a rollout, columns (T, B, ...) as in `collector.py`; return means of losses and measures."""
         settings, rollout = self.settings, self.rollout_of(batch)
-        if settings.anneal:
-            self.set_learning_rate(self.optimizer, settings.learning_rate)
+        self.set_learning_rate(self.optimizer, settings.learning_rate)
         measures = []
-        for steps in (each for _ in range(settings.n_epochs) for each in minibatches(rollout, settings.n_minibatches)):
+        for steps in epochs(rollout, settings.n_epochs, settings.n_minibatches):
             loss, measured = self._loss(steps)
             measures.append(measured)
             if settings.target_kl and measured["kl"] > 1.5 * settings.target_kl:

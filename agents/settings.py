@@ -52,15 +52,20 @@ class RunSettings(EnvSettings, NetworkSettings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class InStepSettings(RunSettings):
-    """Actors and learner in step."""
+class LearnersSettings(RunSettings):
+    """Learners."""
 
     n_learners: Count = 1
     """Processes that learn; each gets an equal share of the rollouts, and the gradients are averaged."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrajectorySettings(RunSettings):
+class InStepSettings(LearnersSettings):
+    """Actors and learner in step."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrajectorySettings(LearnersSettings):
     """Actors and learner by trajectories."""
 
     rollouts_per_batch: CountOrZero = 0
@@ -71,8 +76,6 @@ class TrajectorySettings(RunSettings):
     """Batches made ready while the learner learns; each adds to the policy lag."""
     max_lag: CountOrZero = 0
     """Rollouts of a policy that is more updates old than this are dropped; 0: none are."""
-    n_learners: Count = 1
-    """Processes that learn; each gets an equal share of the rollouts, and the gradients are averaged."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -63,9 +63,8 @@ class VPG(OnPolicy):
     def learn(self, batch: Rollout) -> dict[str, float]:
         """Learn from a rollout, columns (T, B, ...) as in `collector.py`; return losses and measures."""
         settings, rollout = self.settings, self.rollout_of(batch)
-        if settings.anneal:
-            self.set_learning_rate(self.optimizer, settings.learning_rate)
-            self.set_learning_rate(self.value_optimizer, settings.value_learning_rate)
+        self.set_learning_rate(self.optimizer, settings.learning_rate)
+        self.set_learning_rate(self.value_optimizer, settings.value_learning_rate)
 
         # One step of the policy
         steps = all_steps(rollout)
