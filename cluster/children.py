@@ -28,6 +28,7 @@ from parl_lite.settings import Settings
 from parl_lite.waker import Waker
 
 from . import gpus, threads
+from .doors import files_of
 from .job_log import JobLog
 from .launchers import InterpreterLauncher, Launcher, ZygoteLauncher
 from .worker_state import EndChild, JobDied, JobMeasured, JobPrintedHere, JobSpoke, StartChild
@@ -244,7 +245,8 @@ class Children:
         for name in ("output", "first_words", "pidfd"):
             self._close(child, name)
         child.log.close()
-        Path(self._surroundings.folder, f"j{child.job}").unlink(missing_ok=True)
+        for file in files_of(self._surroundings.folder, child.job):
+            Path(file).unlink(missing_ok=True)
 
     def _close(self, child: Child, name: str) -> None:
         fd = getattr(child, name)

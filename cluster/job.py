@@ -1,20 +1,17 @@
 """A job: what serves one actor. ONE thread: receive, call, reply. No heartbeat, so the user's code may hold the GIL for hours.
 
-handles ──data──▶ ROUTER (ipc for this host, tcp for others) ─▶ JobState ─▶ the user's object
+handles ──data──▶ Doors (lanes and ipc for this host, tcp for others) ─▶ JobState ─▶ the user's object
 """
 
 from __future__ import annotations
 
 import functools
 import inspect
-import select
 import struct
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
-
-import zmq
 
 from parl_lite import frames, remote_errors
 from parl_lite.batching import batched_methods
@@ -27,15 +24,13 @@ from parl_lite.proxy import OWN_NAMES
 from parl_lite.refs import Packer, Ref
 from parl_lite.remote import plain_class
 from parl_lite.shm import Borrower, Place, write
-from parl_lite.sockets import receive_body, send_body, send_frame
 
 from . import job_batch
+from .doors import Doors
 from .job_code import JobCode
 from .job_state import JobState, Request
 from .job_state import Place as OfferedPlace
 
-_DONTWAIT = int(zmq.DONTWAIT)  # plain numbers: an enum's operators would cost a microsecond each on the hot path
-_SNDMORE = int(zmq.SNDMORE)
 _LOOK_INTERVAL = 0.001
 """Looking for cancellations costs as much as a short call, so many short calls share one look."""
 _PEERS_BEFORE_LOOKING = 1024
@@ -64,15 +59,15 @@ Outcome = Callable[[Request, Peer], tuple[int, Sequence[frames.Bytes]]]
 class Job:
     """Serves the requests for one object."""
 
-    def __init__(self, router: zmq.Socket[bytes], name: str, code: JobCode, stores: Sequence[str]) -> None:
-        self._router = router
+    def __init__(self, doors: Doors, name: str, code: JobCode, stores: Sequence[str]) -> None:
+        self._doors = doors
+        doors.arrived = self._arrived
         self._stores = tuple(stores)
         self._name = name
         self._code = code
         self._state = JobState()
         self._peers: dict[bytes, Peer] = {}
         self._look_at = 0.0
-        self._fd = int(router.get(zmq.FD))
         self._borrower = Borrower()
         self._instance: Any = None
         self._actions: dict[int, Callable[[str, Any], Any]] = {
@@ -101,46 +96,29 @@ class Job:
     def _receive(self) -> None:
         """Wait until something is due; now and then take all that has arrived, for a cancellation may be behind it."""
         while not self._state:
-            try:
-                self._take_one(0)
-            except zmq.Again:
-                continue  # nothing for a while: Python sees its signals between two waits
+            self._doors.wait(_LONGEST_WAIT)
         if time.monotonic() < self._look_at:
             return
-        self._take_all()
+        self._doors.take_all()
         self._look_at = time.monotonic() + _LOOK_INTERVAL
 
     def _receive_together(self) -> list[Request]:
         """Wait until something is due, no longer than a batch waits for more calls; return it."""
         while True:
-            self._take_all()
+            self._doors.take_all()
             now = time.monotonic()
             due, next_due_at = self._state.next_together(now)
             if due:
                 return due
-            wait = _LONGEST_WAIT if next_due_at is None else min(next_due_at - now, _LONGEST_WAIT)
-            # not a poll of ZeroMQ, which counts whole milliseconds; all is taken, so the descriptor tells of what comes
-            select.select([self._fd], [], [], wait)
+            self._doors.wait(_LONGEST_WAIT if next_due_at is None else min(next_due_at - now, _LONGEST_WAIT))
 
-    def _take_all(self) -> None:
-        try:
-            while True:
-                self._take_one(_DONTWAIT)
-        except zmq.Again:
-            pass
-
-    def _take_one(self, flags: int) -> None:
-        router = self._router
-        peer = router.recv(flags)
-        frame = router.recv()
-        body = self._body(peer, frame) if len(frame) >= HEADER.size and frame[1] else None
-        self._state.arrived(peer, frame, body)
+    def _arrived(self, peer: bytes, frame: bytes, body: memoryview | None) -> None:
+        elsewhere = len(frame) >= HEADER.size and frame[1] & (frames.KEPT | frames.SHARED)
+        self._state.arrived(peer, frame, self._body(peer, frame) if elsewhere else body)
 
     def _body(self, peer: bytes, frame: bytes) -> memoryview | None:
-        """Return the payload that is not in the frame; empty if it is lost."""
+        """Return the payload that is in shared memory, empty if it is lost; and drop what was kept for an answer now seen."""
         _, flags, n_name, number = HEADER.unpack_from(frame)
-        if flags & frames.LARGE:
-            return receive_body(self._router)
         if flags & frames.KEPT and peer in self._peers:
             self._peers[peer].kept.pop(number, None)
         if not flags & frames.SHARED:
@@ -165,16 +143,7 @@ class Job:
         if peer.packer.packed:
             peer.kept[request.number] = peer.packer.take()
             head = frames.with_kept(head)
-        try:
-            send_frame(self._router, request.peer, _SNDMORE)
-            if body is None:
-                send_frame(self._router, head)
-            else:
-                send_frame(self._router, head, _SNDMORE)
-                send_body(self._router, body)
-        except zmq.ZMQError as error:
-            if error.errno != zmq.EHOSTUNREACH:
-                raise
+        if not self._doors.send(request.peer, head, body):
             self._peers.pop(request.peer, None)  # the handle is gone; nobody misses the result
 
     def _shared_answer(
@@ -204,7 +173,8 @@ class Job:
                 result = self._itself(request.name)
         elif request.kind == frames.SHARE:
             peer.packer.local = value is not None and self._borrower.can_open(Place(*value))
-            return frames.SHARES, peer.encoder.encode_parts((peer.packer.local, self._stores))
+            lane = self._doors.offer_lane(request.peer) if peer.packer.local else None
+            return frames.SHARES, peer.encoder.encode_parts((peer.packer.local, self._stores, lane))
         else:
             result = self._actions[request.kind](request.name, value)
             if isinstance(result, Marker):
@@ -259,9 +229,7 @@ class Job:
 
     def _forget_dead_peers(self) -> None:
         for name in list(self._peers):
-            try:
-                self._router.send_multipart([name, b""], zmq.DONTWAIT)
-            except zmq.ZMQError:
+            if not self._doors.is_there(name):
                 del self._peers[name]
 
     # --- the actions ---------------------------------------------------------------------------------------

@@ -27,6 +27,7 @@ from parl_lite.settings import Settings
 from parl_lite.sockets import bind_ipc, bind_tcp, data_router
 
 from . import randomness, threads
+from .doors import Doors, files_of
 from .job import Job
 from .job_code import JobCode
 
@@ -63,18 +64,20 @@ def run(request: dict[str, Any], first_words: int, beginning: Beginning | None =
     except (ParlError, zmq.ZMQError, OSError) as error:
         os.write(first_words, json.dumps({"error": str(error)}).encode() + b"\n")
         return 1
-    job = Job(router, request["name"], JobCode(request["folder"], settings.max_project_size), request["stores"])
+    doors = Doors(router, files_of(request["folder"], request["job"])[1])
+    job = Job(doors, request["name"], JobCode(request["folder"], settings.max_project_size), request["stores"])
     live_at(request["stores"])
     os.write(first_words, json.dumps({"pid": os.getpid(), "addresses": addresses}).encode() + b"\n")
     os.close(first_words)
-    code = _served(job)
+    exit_code = _served(job)
+    doors.close()
     router.close(_LINGER_MS)  # answers under way still leave
     if gatekeeper is not None:
         gatekeeper.close()
     context.term()
     atexit._run_exitfuncs()
     sys.stdout.flush()
-    return code
+    return exit_code
 
 
 def _served(job: Job) -> int:
@@ -94,7 +97,7 @@ def _served(job: Job) -> int:
 
 
 def _bind(router: zmq.Socket[bytes], request: dict[str, Any], key: ClusterKey | None) -> list[str]:
-    addresses = [bind_ipc(router, os.path.join(request["folder"], f"j{request['job']}"))]
+    addresses = [bind_ipc(router, files_of(request["folder"], request["job"])[0])]
     host = request["host"]
     if host:
         port = bind_tcp(router, request["interface"], range(*request["ports"]) if request["ports"] else (), key)

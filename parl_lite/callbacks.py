@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import logging
 import os
-import select
 import threading
 from collections.abc import Callable
 from typing import Protocol
 
-from parl_lite.futures import Future, Source
+from parl_lite.futures import Future, Source, poll
 from parl_lite.waker import Waker
 
 logger = logging.getLogger("parl_lite")
@@ -77,16 +76,14 @@ class Reader:
 
     def _wait(self, channels: list[Watched]) -> None:
         assert self._waker is not None
-        poller = select.poll()
-        poller.register(self._waker.fileno(), select.POLLIN)
         for channel in channels:
-            poller.register(channel.listen(self._waker), select.POLLIN)
+            channel.listen(self._waker)
         try:
             self._waker.clear()
             for channel in channels:
                 channel.look()
             if not self._calls:
-                poller.poll(100 if channels else None)
+                poll(self._waker, channels, channels[0].poll_slice if channels else None)
         finally:
             for channel in channels:
                 channel.unlisten(self._waker)

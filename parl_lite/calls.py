@@ -1,15 +1,15 @@
-"""The data path: the connection of one handle to one actor. Knows futures and payloads, no cluster and no class of the user.
+"""The data path: the calls of one handle to one actor. Knows futures and payloads, no socket, cluster or class of the user.
 
-No thread stands between a caller and the socket: who waits for a result reads the socket, and hands out what else arrives.
+No thread stands between a caller and the line: who waits for a result reads the line, and hands out what else arrives.
 
-    one thread        recv() with a time-out of `poll_slice`, lock held: as fast as the bare socket
-    several threads   each polls the socket's descriptor and its own waker, without the lock; who finds messages takes
+    one thread        receive() with a time-out of `poll_slice`, lock held: as fast as the bare socket
+    several threads   each polls the line's descriptor and its own waker, without the lock; who finds messages takes
                       them all under the lock and wakes the other listeners
-    wait, as_completed, time-outs   the same as several threads, over many sockets (futures.py)
+    wait, as_completed, time-outs   the same as several threads, over many lines (futures.py)
 
-The descriptor of a ZeroMQ socket is edge-triggered: every access that may consume the edge takes all messages before it
-lets go of the lock. A socket monitor tells that the connection broke, so a lost job is seen here without any message; the
-reason follows on the control path, and is waited for `loss_patience`.
+A line's descriptor may be edge-triggered: every access that may consume the edge takes all messages before it lets go of
+the lock. The line tells that its connection broke, so a lost job is seen here without any message; the reason follows on
+the control path, and is waited for `loss_patience`.
 """
 
 from __future__ import annotations
@@ -21,23 +21,18 @@ import weakref
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import zmq
-
 from parl_lite import frames, lending, remote_errors
 from parl_lite.callbacks import reader
 from parl_lite.errors import ActorLostError, NotConnectedError, SerializationError
 from parl_lite.frames import HEADER
 from parl_lite.futures import CANCELLED, DONE, FAILED, PENDING, Future, wait_any
 from parl_lite.lending import Lender
+from parl_lite.line import Line
 from parl_lite.payload import Decoder, Encoder
 from parl_lite.refs import Packer, Ref
-from parl_lite.security import ClusterKey
 from parl_lite.settings import Settings
-from parl_lite.sockets import connect, receive_body, send_body, send_frame, watch_connection
 from parl_lite.waker import Waker
 
-_DONTWAIT = int(zmq.DONTWAIT)  # plain numbers: an enum's operators would cost a microsecond each on the hot path
-_SNDMORE = int(zmq.SNDMORE)
 _PROBE = (0, 0, 0, 0)
 """An empty frame, by which a job looks whether this handle is still there, answers no request: they count from 1."""
 
@@ -65,7 +60,7 @@ class Channel:
 
     def __init__(
         self,
-        socket: zmq.Socket[bytes],
+        line: Line,
         label: str,
         settings: Settings,
         *,
@@ -73,7 +68,7 @@ class Channel:
         packer: Packer | None = None,
         explain_loss: Callable[[], ActorLostError] | None = None,
     ) -> None:
-        """Take over a DEALER that is not connected yet, so that not even a refusal at once goes unseen.
+        """Take over a line.
 
         Args:
             label: "Actor host pid", for messages.
@@ -83,7 +78,7 @@ class Channel:
         """
         self.label = label
         self.loss: ActorLostError | None = None
-        self._socket = socket
+        self._line = line
         self.poll_slice = settings.poll_slice
         self._settings = settings
         self._trusted = trusted
@@ -99,21 +94,16 @@ class Channel:
         self._contended = False
         self._pending: dict[int, Future] = {}
         self._last_request = 0
+        self._n_answered = 0
         self._kept: dict[int, list[Ref]] = {}
         """Refs on their way, by request."""
         self._offers: Mapping[int, object] = {}
         self._listeners: list[Waker] = []
         self._down_since: float | None = None
-        self._fd = int(socket.get(zmq.FD))
         self._forks = _forks
-        # not __del__: in a garbage cycle the socket's own finalizer could run first, and warn
-        self._monitor = watch_connection(socket)
-        self._close = weakref.finalize(self, _close_sockets, socket, self._monitor, os.getpid())
+        # not __del__: in a garbage cycle the line's own finalizers could run first, and warn
+        self._close = weakref.finalize(self, _close_line, line, os.getpid())
         self._close.atexit = False
-
-    def connect(self, address: str, key: ClusterKey | None) -> None:
-        """Connect to the job, once."""
-        connect(self._socket, address, key)
 
     def introduce(self) -> None:
         """Offer to share memory: from the job's answer on large values go that way, if it can open ours."""
@@ -136,13 +126,13 @@ class Channel:
             if self._pending or self._contended or self._listeners or self.loss is not None:
                 return self._begin(frames.CALL, name, value, what)
             request = self._transmit(frames.CALL, name, value, what)
-            try:
-                frame = self._socket.recv()
-            except zmq.Again:
+            frame = self._line.receive()
+            if frame is None:
                 return self._expect(request)
             kind, elsewhere, _, answered = HEADER.unpack_from(frame) if len(frame) >= HEADER.size else _PROBE
             if answered == request and not (elsewhere or self._offers or self._kept):
                 state, value = self._outcome(kind, memoryview(frame)[HEADER.size :])
+                self._n_answered += 1
                 if state == DONE:
                     return value
                 future = Future(self)
@@ -167,6 +157,8 @@ class Channel:
 
     def _transmit(self, kind: int, name: bytes, value: Any, what: str) -> int:
         """Send a request and return its number; the lock is held."""
+        if self._line.offered is not None and self._last_request == self._n_answered and not self._listeners:
+            self._line.take_lane()
         try:
             parts = self._encoder.encode_parts(value, what=what)
         except SerializationError:
@@ -176,7 +168,7 @@ class Channel:
         if self._packer.packed:
             self._kept[request] = self._packer.take()
         try:
-            self._send(*frames.build(kind, request, name, parts, self._lender))
+            self._line.send(*frames.build(kind, request, name, parts, self._lender))
         except BaseException:
             self._encoder.reset()  # the peer has not heard of what it would have learned
             raise
@@ -188,7 +180,7 @@ class Channel:
             if self._pending.pop(future._request, None) is None:
                 return future._state == CANCELLED
             future.settle(CANCELLED, None)
-            self._send(*frames.build(frames.CANCEL, future._request, b"", ()))
+            self._line.send(*frames.build(frames.CANCEL, future._request, b"", ()))
             self._after(future)
             return True
 
@@ -228,7 +220,7 @@ class Channel:
     def look(self) -> None:
         """Take what has arrived, without waiting."""
         with self._entered():
-            if not self._socket.closed:
+            if not self._line.closed:
                 self._take_all()
             self._look_for_loss()
 
@@ -243,12 +235,11 @@ class Channel:
 
     def _receive_one(self) -> None:
         """Wait up to a slice for one message, as the only thread; the lock is held meanwhile."""
-        if self._socket.closed:
+        if self._line.closed:
             self._fail_pending()
             return
-        try:
-            frame = self._socket.recv()
-        except zmq.Again:
+        frame = self._line.receive()
+        if frame is None:
             self._take_all()
             self._look_for_loss()
             return
@@ -267,24 +258,12 @@ class Channel:
             raise NotConnectedError("an actor handle does not survive fork(): connect and create actors in the child.")
         return self._lock
 
-    def _send(self, head: bytes, body: bytes | None) -> None:
-        """Send one message; while the connection is on its way ZeroMQ keeps it."""
-        if body is None:
-            send_frame(self._socket, head)
-        else:
-            send_frame(self._socket, head, _SNDMORE)
-            send_body(self._socket, body)
-
     def _take_all(self) -> None:
-        delivered = False
-        while True:
-            try:
-                frame = self._socket.recv(_DONTWAIT)
-            except zmq.Again:
-                break
+        descriptor, delivered = self._line.descriptor, False
+        while (frame := self._line.receive(now=True)) is not None:
             self._deliver(frame)
             delivered = True
-        if delivered:
+        if delivered or self._line.descriptor != descriptor:  # listeners poll the old one
             self._wake_listeners()
 
     def _deliver(self, frame: bytes) -> None:
@@ -292,6 +271,7 @@ class Channel:
         if len(frame) < HEADER.size:
             return  # a probe: the job looks whether this handle is still there
         kind, elsewhere, _, request = HEADER.unpack_from(frame)
+        self._n_answered += 1
         payload = self._payload(frame) if elsewhere or self._offers else memoryview(frame)[HEADER.size :]
         if payload is None:
             return
@@ -299,7 +279,7 @@ class Channel:
         if self._kept:
             self._kept.pop(request, None)
         if elsewhere & frames.KEPT:
-            self._send(frames.build_seen(request), None)
+            self._line.send(frames.build_seen(request))
         future = self._pending.pop(request, None)
         if future is not None:
             future.settle(state, value)
@@ -312,7 +292,7 @@ class Channel:
         begin = HEADER.size + n_name
         if flags & frames.SHARED:
             return self._shared_payload(request, frames.SIZE.unpack_from(frame, begin)[0])
-        payload = receive_body(self._socket) if flags & frames.LARGE else memoryview(frame)[begin:]
+        payload = self._line.receive_body() if flags & frames.LARGE else memoryview(frame)[begin:]
         if self._lender is not None:
             self._lender.answered(request, frame[HEADER.size : begin], len(payload))
         return payload
@@ -346,9 +326,11 @@ class Channel:
         """Where the job's worker keeps objects, once the job has said so."""
         return self._packer.stores
 
-    def _introduced(self, shares: bool, stores: tuple[str, ...]) -> None:
-        """Take note of whether the job can open our memory, and of where its worker keeps objects."""
+    def _introduced(self, shares: bool, stores: tuple[str, ...], lane: tuple[str, bytes] | None) -> None:
+        """Take note of whether the job can open our memory, where its worker keeps objects, and where a lane begins."""
         self._packer.stores, self._packer.local = stores, shares
+        if lane is not None:
+            self._line.offer_lane(*lane)
         if shares:
             self._lender, self._offers = self._lent, self._lent.offers
 
@@ -366,7 +348,7 @@ class Channel:
 
     def _look_for_loss(self) -> None:
         """Fail what is under way if the job is gone; called whenever a wait found nothing."""
-        if self.loss is None and self._connection_is_broken():
+        if self.loss is None and (self._down_since is not None or self._line.is_broken()):
             now = time.monotonic()
             if self._down_since is None:
                 self._down_since = now
@@ -374,9 +356,6 @@ class Channel:
                 self.loss = (self._explain_loss or self._unexplained)()
         if self.loss is not None:
             self._fail_pending()
-
-    def _connection_is_broken(self) -> bool:
-        return self._down_since is not None or self._socket.closed or bool(self._monitor.poll(0))
 
     def _fail_pending(self) -> None:
         self._lent.close()
@@ -398,11 +377,15 @@ class Channel:
 
     # --- listening from several threads --------------------------------------------------------------------
 
-    def listen(self, waker: Waker) -> int:
-        """Wake `waker` whenever another thread settles futures; return the descriptor to poll."""
+    def listen(self, waker: Waker) -> None:
+        """Wake `waker` whenever another thread settles futures."""
         with self._entered():
             self._listeners.append(waker)
-        return self._fd
+
+    @property
+    def descriptor(self) -> int:
+        """What to poll for answers, after `look`."""
+        return self._line.descriptor
 
     def unlisten(self, waker: Waker) -> None:
         """Wake it no more."""
@@ -410,8 +393,6 @@ class Channel:
             self._listeners.remove(waker)
 
 
-def _close_sockets(socket: zmq.Socket[bytes], monitor: zmq.Socket[bytes], pid: int) -> None:
+def _close_line(line: Line, pid: int) -> None:
     if os.getpid() == pid:
-        socket.disable_monitor()
-        monitor.close(0)
-        socket.close(0)
+        line.close()

@@ -36,6 +36,7 @@ from parl_lite.errors import (
     ResourceError,
     VersionError,
 )
+from parl_lite.line import Line
 from parl_lite.listener import why_silent
 from parl_lite.loop import Loop, run_in_thread
 from parl_lite.messages import JobGranted, JobLost, JobPrinted, Needs, Place, WantJob
@@ -133,10 +134,10 @@ class Client:
             self._loop.post(client_state.Released(grant.job))
             return ActorLostError(f"{label} is lost: the connection to its process broke.")
 
-        dealer = data_dealer(self._context, self.settings)
+        line = Line(data_dealer(self._context, self.settings), self.settings)
         packer = Packer(self.key, local=address.startswith("ipc://"))
-        channel = Channel(dealer, label, self.settings, trusted=self.trusted, packer=packer, explain_loss=explain)
-        channel.connect(address, self.key)
+        channel = Channel(line, label, self.settings, trusted=self.trusted, packer=packer, explain_loss=explain)
+        line.connect(address, self.key)
         channel.introduce()
         self._channels[grant.job] = channel
         weakref.finalize(channel, self._loop.post, client_state.Released(grant.job)).atexit = False

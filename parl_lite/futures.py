@@ -28,6 +28,10 @@ class Source(Protocol):
     label: str
     poll_slice: float
 
+    @property
+    def descriptor(self) -> int | None:
+        """What to poll for answers, after `look`; None if only a waker tells of them."""
+
     def wait_for(self, future: Future, timeout: float | None) -> None:
         """Return when the future is settled; raises TimeoutError."""
 
@@ -43,8 +47,8 @@ class Source(Protocol):
     def call_when_done(self, future: Future, callback: Callable[[Future], object]) -> bool:
         """Register a callback; False when the future is settled already."""
 
-    def listen(self, waker: Waker) -> int:
-        """Wake `waker` whenever another thread settles futures; return the descriptor to poll."""
+    def listen(self, waker: Waker) -> None:
+        """Wake `waker` whenever another thread settles futures."""
 
     def unlisten(self, waker: Waker) -> None:
         """Wake it no more."""
@@ -165,12 +169,10 @@ def wait_any(futures: Iterable[Future], timeout: float | None) -> bool:
     deadline = None if timeout is None else time.monotonic() + timeout
     channels = {id(future._channel): future._channel for future in pending}
     waker = of_this_thread()
-    poller = select.poll()
-    poller.register(waker.fileno(), select.POLLIN)
     listening: list[Source] = []
     try:
         for channel in channels.values():
-            poller.register(channel.listen(waker), select.POLLIN)
+            channel.listen(waker)
             listening.append(channel)
         while True:
             waker.clear()
@@ -183,10 +185,20 @@ def wait_any(futures: Iterable[Future], timeout: float | None) -> bool:
                 left = min(left, deadline - time.monotonic())
                 if left <= 0:
                     return False
-            poller.poll(left * 1000)
+            poll(waker, listening, left)
     finally:
         for channel in listening:
             channel.unlisten(waker)
+
+
+def poll(waker: Waker, channels: Iterable[Source], seconds: float | None) -> None:
+    """Return when there may be news, after `seconds` at the latest."""
+    poller = select.poll()
+    poller.register(waker.fileno(), select.POLLIN)
+    for channel in channels:
+        if channel.descriptor is not None:
+            poller.register(channel.descriptor, select.POLLIN)
+    poller.poll(None if seconds is None else seconds * 1000)
 
 
 def wait(

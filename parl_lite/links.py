@@ -18,6 +18,7 @@ import zmq
 
 from parl_lite import client, hostos, sockets
 from parl_lite.calls import Channel
+from parl_lite.line import Line
 from parl_lite.refs import Packer
 from parl_lite.security import ClusterKey
 from parl_lite.settings import Settings
@@ -121,11 +122,11 @@ def _connected(address: Address) -> Channel:
     here, settings = client._current, Settings.from_environment()
     key = here.key if here is not None else ClusterKey.from_environment()
     nearest = client.nearest(address.addresses, address.boot_id, hostos.boot_id())
-    dealer = sockets.data_dealer(_context(), settings)
+    line = Line(sockets.data_dealer(_context(), settings), settings)
     packer = Packer(key, local=nearest.startswith("ipc://"))
     packer.stores = address.stores
-    channel = Channel(dealer, address.label, settings, trusted=here is None or here.trusted, packer=packer)
-    channel.connect(nearest, key)
+    channel = Channel(line, address.label, settings, trusted=here is None or here.trusted, packer=packer)
+    line.connect(nearest, key)
     channel.introduce()
     return channel
 

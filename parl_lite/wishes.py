@@ -27,6 +27,8 @@ class Wish:
         reason: why it waits, as far as was told; "" before.
     """
 
+    descriptor = None
+
     def __init__(self, number: int, name: str, poll_slice: float, *, patient: bool) -> None:
         """Make a wish; one that is not patient is refused as soon as it would have to wait for its turn."""
         self.number = number
@@ -96,11 +98,10 @@ class Wish:
             future._callbacks = [*(future._callbacks or ()), callback]
         return True
 
-    def listen(self, waker: Waker) -> int:
-        """Wake `waker` whenever there is news; return its own descriptor, for there is no other to poll."""
+    def listen(self, waker: Waker) -> None:
+        """Wake `waker` whenever there is news."""
         with self._lock:
             self._listeners.append(waker)
-        return waker.fileno()
 
     def unlisten(self, waker: Waker) -> None:
         """Wake it no more."""

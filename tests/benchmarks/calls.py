@@ -1,4 +1,4 @@
-"""Calls of an actor against a bare pyzmq echo in the same run: blocking no-op latency, pipelined calls per second.
+"""Calls of an actor against a bare pyzmq echo, and a bare Unix socket, in the same run: latency, pipelined calls per second.
 
 python tests/benchmarks/calls.py [--rounds N]     prints a table and one JSON line; each figure is a median over paired rounds
 """
@@ -10,7 +10,7 @@ import statistics
 
 import click
 import numpy as np
-from floors import echo, seconds_of
+from floors import echo, seconds_of, unix_echo
 
 import parl_lite
 
@@ -39,12 +39,18 @@ def main(rounds: int, n_calls: int) -> None:
     actor = Echo()
     small = np.zeros(16, np.float32)
     rows: dict[str, list[tuple[float, float]]] = {"blocking no-op": [], "blocking, 64 B array": [], "pipelined": []}
-    with echo() as dealer:
+    unix: list[float] = []
+    with echo() as dealer, unix_echo() as end:
 
         def ping(n):
             for _ in range(n):
                 dealer.send(_PAYLOAD)
                 dealer.recv()
+
+        def unix_ping(n):
+            for _ in range(n):
+                end.send(_PAYLOAD)
+                end.recv(4096)
 
         def stream(n):
             for _ in range(_WINDOW):
@@ -71,26 +77,28 @@ def main(rounds: int, n_calls: int) -> None:
             for future in futures:
                 future.result()
 
-        for work in (ping, stream, call, call_with_array, pipeline):
+        for work in (ping, unix_ping, stream, call, call_with_array, pipeline):
             work(500)
         for _ in range(rounds):
             floor = seconds_of(ping, n_calls) / n_calls
+            unix.append(seconds_of(unix_ping, n_calls) / n_calls)
             rows["blocking no-op"].append((seconds_of(call, n_calls) / n_calls, floor))
             rows["blocking, 64 B array"].append((seconds_of(call_with_array, n_calls) / n_calls, floor))
             floor = seconds_of(stream, 4 * n_calls) / n_calls / 4
             rows["pipelined"].append((seconds_of(pipeline, 4 * n_calls) / n_calls / 4, floor))
     parl_lite.disconnect()
-    _report(rows)
+    _report(rows, statistics.median(unix) * 1e6)
 
 
-def _report(rows: dict[str, list[tuple[float, float]]]) -> None:
-    result = {}
+def _report(rows: dict[str, list[tuple[float, float]]], unix_us: float) -> None:
+    result: dict[str, dict[str, float]] = {"bare Unix socket": {"us": round(unix_us, 1)}}
     print(f"{'':24}{'ours, us':>10}{'floor, us':>11}{'ratio':>8}")
     for name, pairs in rows.items():
         ours, floor = (statistics.median(column) * 1e6 for column in zip(*pairs, strict=True))
         ratio = statistics.median(mine / bare for mine, bare in pairs)
         print(f"{name:24}{ours:10.1f}{floor:11.1f}{ratio:8.2f}")
         result[name] = {"us": round(ours, 1), "floor_us": round(floor, 1), "ratio": round(ratio, 3)}
+    print(f"{'a bare Unix socket':24}{unix_us:10.1f}")
     print(json.dumps({"benchmark": "calls", **result}))
 
 

@@ -1,7 +1,8 @@
-"""Bare pyzmq peers to measure against: an echo in a process of its own, over the same transport, without anything of ours."""
+"""Bare peers to measure against: an echo in a process of its own, by pyzmq or a Unix socket, without anything of ours."""
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
 import tempfile
@@ -51,6 +52,27 @@ def echo(transport: str = "ipc", keys: tuple[bytes, bytes] | None = None) -> Ite
             process.wait()
             process.stdout.close()
             context.destroy(0)
+
+
+UNIX_ECHO = """
+import socket, sys
+with socket.socket(fileno=int(sys.argv[1])) as end:
+    while message := end.recv(4096):
+        end.send(message)
+"""
+
+
+@contextmanager
+def unix_echo() -> Iterator[socket.socket]:
+    """Yield a Unix socket that keeps the boundaries of messages, whose other end echoes."""
+    here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    process = subprocess.Popen([sys.executable, "-c", UNIX_ECHO, str(there.fileno())], pass_fds=[there.fileno()])
+    there.close()
+    try:
+        yield here
+    finally:
+        here.close()
+        process.wait()
 
 
 def seconds_of(work, n: int) -> float:

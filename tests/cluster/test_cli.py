@@ -70,7 +70,8 @@ def report(address: str) -> dict[str, Any]:
 
 def things() -> tuple[list[Path], dict[int, str]]:
     """Return what clusters of this module have now: folders and processes."""
-    return sorted(hostos.runtime_folder().iterdir()), processes_of_ours()
+    folders = sorted(path for path in hostos.runtime_folder().iterdir() if path.name != ".making")
+    return folders, processes_of_ours()
 
 
 @contextmanager

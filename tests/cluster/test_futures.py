@@ -17,6 +17,7 @@ from patients import Ledger
 import parl_lite
 from parl_lite import frames
 from parl_lite.calls import Channel
+from parl_lite.line import Line
 from parl_lite.payload import Encoder
 from parl_lite.settings import Settings
 from parl_lite.sockets import data_dealer
@@ -207,8 +208,9 @@ def test_many_calls_under_way_need_no_reader(ledger):
 def test_a_job_that_is_gone_before_we_connect_is_lost_and_no_hang(address):
     settings = dataclasses.replace(Settings(), loss_patience=0.2)
     context = zmq.Context()
-    channel = Channel(data_dealer(context, settings), "Actor here 1", settings)
-    channel.connect(address, None)
+    line = Line(data_dealer(context, settings), settings)
+    channel = Channel(line, "Actor here 1", settings)
+    line.connect(address, None)
     with pytest.raises(parl_lite.ActorLostError, match="Actor here 1"):
         channel.request(frames.GET, "x", None, "x").result(timeout=PATIENCE)
     channel.close()
@@ -219,8 +221,9 @@ def test_a_probe_of_the_job_is_no_answer():
     context = zmq.Context()
     router = context.socket(zmq.ROUTER)
     router.bind("inproc://job")
-    channel = Channel(data_dealer(context, Settings()), "Actor here 1", Settings())
-    channel.connect("inproc://job", None)
+    line = Line(data_dealer(context, Settings()), Settings())
+    channel = Channel(line, "Actor here 1", Settings())
+    line.connect("inproc://job", None)
 
     def answer() -> None:
         peer, frame = router.recv_multipart()

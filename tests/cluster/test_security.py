@@ -173,7 +173,7 @@ def test_an_actors_own_port_refuses_strangers_too(keyed, member):
 def test_an_actor_is_called_over_tcp_with_the_key(keyed, member, monkeypatch):
     monkeypatch.setattr("parl_lite.client.nearest", lambda addresses, *_: addresses[-1])
     actor = Patient()
-    assert _channel(actor)._socket.get(zmq.LAST_ENDPOINT).startswith(b"tcp://")
+    assert _channel(actor)._line.address.startswith("tcp://")
     assert actor.echo([1, "two"]) == [1, "two"]
 
 

@@ -64,7 +64,7 @@ class Actor:
         return self.other.where()
 
 def addresses(actor):
-    return _channel(actor)._socket.get(__import__("zmq").LAST_ENDPOINT).decode()
+    return _channel(actor)._line.address
 
 def slots():
     info = parl_lite.cluster_info()

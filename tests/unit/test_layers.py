@@ -17,7 +17,7 @@ LAYERS = (
     {"errors", "settings", "version"},
     {"messages"},
     {"machine", "batching", "versions", "wire", "templates", "arrow_head", "frames", "remote_errors"}
-    | {"hostos", "folders", "launch", "waker", "sockets", "shm", "security", "keys", "listener", "stores"}
+    | {"hostos", "folders", "launch", "waker", "sockets", "shm", "security", "keys", "listener", "stores", "lanes", "line"}
     | {"tensors", "columns", "rollout", "arrow_codec", "arrow_reader", "arrow_writer"}
     | {"stacking", "pickling", "plain_pickle", "payload"}
     | {"project_patterns", "project_files", "project_archive", "project"},
