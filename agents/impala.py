@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from parl_lite.algorithm import Algorithm
@@ -15,6 +14,7 @@ from .distributions import distribution_of
 from .models import actor_critic
 from .normalize import ReturnScaler, update_statistics
 from .on_policy import normalized
+from .optimizers import Adam
 from .registry import Entry
 from .returns import Rows, vtrace
 from .settings import RunSettings, TrajectorySettings
@@ -77,7 +77,7 @@ class IMPALA(Algorithm):
         self.settings = settings
         self.distribution = distribution_of(model)
         self.scale_reward = ReturnScaler()
-        self.optimizer = torch.optim.Adam(_parameter_groups(model, settings), betas=(0.0, 0.999), eps=settings.adam_epsilon)
+        self.optimizer = Adam(_parameter_groups(model, settings), betas=(0.0, 0.999), eps=settings.adam_epsilon)
         self.env_steps = 0
         self.n_updates = 0
 

@@ -1,7 +1,8 @@
-"""RMSProp as TensorFlow has it, which the A3C papers' settings belong to. Knows torch only."""
+"""Adam, and RMSProp as TensorFlow has it, without the load of torch's compiler. Knows torch only."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -9,7 +10,29 @@ import torch
 from torch import Tensor
 
 
-class RMSpropTF(torch.optim.Optimizer):
+class WithoutCompiler(torch.optim.Optimizer):
+    """An optimiser that leaves torch.compile alone.
+
+    The methods of torch's own import torch._dynamo when they are first called, to tell it to keep out of them. That takes
+    70 MB and some seconds in each process, and is of use within torch.compile only.
+    """
+
+    add_param_group = inspect.unwrap(torch.optim.Optimizer.add_param_group)
+    zero_grad = inspect.unwrap(torch.optim.Optimizer.zero_grad)
+    state_dict = inspect.unwrap(torch.optim.Optimizer.state_dict)
+    load_state_dict = inspect.unwrap(torch.optim.Optimizer.load_state_dict)
+
+
+class Adam(WithoutCompiler, torch.optim.Adam):
+    """torch's Adam."""
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Make a step against the gradients; return what `closure`, which may compute them, does."""
+        return inspect.unwrap(torch.optim.Adam.step)(self, closure)
+
+
+class RMSpropTF(WithoutCompiler):
     """RMSProp without momentum, with epsilon under the root and a mean square that begins at 1.
 
         m <- decay m + (1 - decay) g^2          w <- w - lr g / sqrt(m + epsilon)
