@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from .gather import take_rows
+from .gather import Rows
 from .stacks import Stacks, equal
 from .storage import Layout, Places
 
@@ -109,7 +109,6 @@ class StackedColumn:
             stacks[needed, j] = filler
         return stacks
 
-    def read(self, rows: Array, n_threads: int = 1) -> Array:
-        """Return the observations (N, S, *frame) at positions `rows` (N,), 0 or more."""
-        frames = take_rows(self._frames, self._stacks[rows].reshape(-1), n_threads)
-        return frames.reshape(len(rows), *self.shape)
+    def source(self, rows: Array) -> Rows:
+        """Return what to take for the observations at positions `rows` (N,): N * S frames."""
+        return self._frames, self._stacks[rows].reshape(-1)

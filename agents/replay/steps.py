@@ -20,6 +20,7 @@ import numpy as np
 from parl_lite.errors import ParlError
 
 from .frames import StackedColumn
+from .gather import take_rows
 from .ring import Array, Ring
 from .rollouts import Steps, read_rollout
 from .stacks import Stacks, is_stacked
@@ -113,7 +114,12 @@ class StepStore:
 
     def read(self, rows: Array) -> dict[str, Array]:
         """Return the observations (N, *shape) at positions `rows` (N,), by path."""
-        return {path: column.read(rows, self.n_threads) for path, column in self.obs.items()}
+        return self.read_each(rows)[0]
+
+    def read_each(self, *rows: Array) -> list[dict[str, Array]]:
+        """Return the observations at several arrays of positions, 0 or more, as `read`; copied together."""
+        taken = iter(take_rows([column.source(some) for some in rows for column in self.obs.values()], self.n_threads))
+        return [{path: next(taken).reshape(len(some), *column.shape) for path, column in self.obs.items()} for some in rows]
 
     def allocate(self, obs: Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]], columns: Mapping[str, Any]) -> None:
         """Make the columns: of observations by path and of steps by name, each from (shape of a row, dtype)."""
@@ -148,7 +154,7 @@ class StepStore:
         if len(rows) != steps.shape[1] or not there.all():
             return False
         first = {path: obs.first if isinstance(obs, Stacks) else obs[0] for path, obs in steps.obs.items()}
-        return all(np.array_equal(column.read(rows), first[path]) for path, column in self.obs.items())
+        return all(np.array_equal(obs, first[path]) for path, obs in self.read(rows).items())
 
     def _layouts(self, steps: Steps, fresh: bool) -> dict[str, Layout]:
         return {

@@ -5,6 +5,8 @@ Both ways have the same methods, which `steps.py` calls in this order for each r
     layout    look at what is to be stored, and say how many rows it needs beyond one for each observation
     broken    which other rows cannot be read any more when some rows are lost
     write     store it
+
+and `source` says where to read it.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .gather import take_rows
+from .gather import Rows
 
 Array = np.ndarray[Any, Any]
 
@@ -72,6 +74,6 @@ class PlainColumn:
         self._values[places.rows[begin:]] = layout.obs[begin:]
         self._values[places.final_rows] = layout.final_obs
 
-    def read(self, rows: Array, n_threads: int = 1) -> Array:
-        """Return the observations (N, *shape) at positions `rows` (N,), 0 or more."""
-        return take_rows(self._values, rows, n_threads)
+    def source(self, rows: Array) -> Rows:
+        """Return what to take for the observations at positions `rows` (N,): N values."""
+        return self._values, rows

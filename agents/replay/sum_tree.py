@@ -85,15 +85,20 @@ class SumTree:
 
         A leaf of zero is never found, also where rounding pushes a mass to a border.
         """
-        nodes, mass = self._nodes, np.array(mass, dtype=np.float64)
-        node = np.ones(len(mass), dtype=np.int64)
-        for _ in range(self._depth):
+        nodes, mass = self._nodes, np.asarray(mass, dtype=np.float64)
+        level = min(self._depth, len(mass).bit_length())  # a row of about as many nodes is searched at once
+        border = np.concatenate([[0.0], np.cumsum(nodes[1 << level : 2 << level])])
+        last = np.searchsorted(border[1:], border[-1])  # that is not zero
+        node = np.minimum(np.searchsorted(border[1:], mass, side="right"), last)
+        mass = mass - border[node]
+        node += 1 << level
+        for _ in range(self._depth - level):
             node <<= 1
             left = nodes[node]
             right = (mass >= left) & (nodes[node + 1] > 0)
             mass -= np.where(right, left, 0.0)
             node += right
-        return node - self._first
+        return np.asarray(node - self._first)
 
     def sample(self, n: int, random: np.random.Generator) -> Array:
         """Return `n` leaves (n,) int64 drawn in proportion to their values, one from each of n equal strata."""

@@ -80,9 +80,10 @@ class TransitionReplay(ReplayBuffer):
 
     def _read(self, rows: Array) -> Batch:
         columns = self.store.columns
-        batch: Batch = {"obs": nested("obs", self.store.read(rows)), "action": columns["action"][rows]}
+        obs, next_obs = self.store.read_each(rows, self._next[rows])
+        batch: Batch = {"obs": nested("obs", obs), "action": columns["action"][rows]}
         batch |= {"reward": self._reward[rows], "discount": self._discount[rows]}
-        batch["next_obs"] = nested("obs", self.store.read(self._next[rows]))
+        batch["next_obs"] = nested("obs", next_obs)
         return batch | {name: columns[name][rows] for name in self._extra}
 
     def _config(self) -> dict[str, Any]:

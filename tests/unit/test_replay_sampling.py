@@ -41,6 +41,15 @@ def test_the_tree_finds_what_a_running_sum_finds(data):
     assert tree.find(mass).tolist() == np.searchsorted(np.cumsum(leaves), mass, side="right").tolist()
 
 
+def test_many_masses_are_found_where_each_is_found_by_itself():
+    random = np.random.default_rng(1)
+    tree = SumTree(1000)
+    tree.set(np.arange(1000), random.integers(0, 4, 1000).astype(float))
+    mass = random.integers(0, int(tree.total), 300) + 0.5
+    assert tree.find(mass).tolist() == [tree.find(one).item() for one in mass[:, None]]
+    assert (tree.get(tree.find(mass)) > 0).all()
+
+
 def test_sums_do_not_drift():
     random = np.random.default_rng(0)
     tree, again = SumTree(37), SumTree(37)
