@@ -60,8 +60,9 @@ class Reader:
     def _run(self) -> None:
         assert self._waker is not None
         while True:
+            self._waker.clear()  # before it looks what there is to do: who brings more later wakes it anew
             self._make_calls()
-            with self._lock:  # one that becomes busy now is watched after this, and so not forgotten
+            with self._lock:
                 self._channels = channels = [channel for channel in self._channels if channel.is_busy()]
             self._wait(list(channels))
 
@@ -79,11 +80,9 @@ class Reader:
         for channel in channels:
             channel.listen(self._waker)
         try:
-            self._waker.clear()
             for channel in channels:
                 channel.look()
-            if not self._calls:
-                poll(self._waker, channels, channels[0].poll_slice if channels else None)
+            poll(self._waker, channels, channels[0].poll_slice if channels else None)
         finally:
             for channel in channels:
                 channel.unlisten(self._waker)
