@@ -11,6 +11,10 @@ TIMES = ("actor_waited", "actor_seconds")
 """What actors add to the columns of a rollout: seconds that they waited before it, and that passed since the one before."""
 
 
+COUNTED = ("valid", "episode_return", "episode_length", "version", *TIMES)
+"""Columns of a rollout that `update_of` looks at."""
+
+
 class Update(NamedTuple):
     """What came of one update of the learner."""
 
@@ -51,6 +55,11 @@ def update_of(
         actor_waited=sum(float(rollout.get("actor_waited", 0.0)) for rollout in rollouts),
         actor_seconds=sum(float(rollout.get("actor_seconds", 0.0)) for rollout in rollouts),
     )
+
+
+def counted(rollout: Mapping[str, Any]) -> dict[str, Any]:
+    """Return copies of the columns that `update_of` looks at: the observations, far larger, need not be kept for it."""
+    return {name: np.array(rollout[name]) for name in COUNTED if name in rollout}
 
 
 def without_times(rollout: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import time
 import weakref
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import Any, NamedTuple, NoReturn
@@ -211,7 +212,9 @@ class ActorPool:
             while True:
                 for member in self._crew.tend():
                     self._fill(calls, member, method, arguments, in_flight)
-                for future in self._crew.wait(calls):
+                ended = deque(self._crew.wait(calls))
+                while ended:
+                    future = ended.popleft()  # a result that was yielded is the caller's alone
                     call = calls.take(future)
                     loss = loss_of(future)
                     if loss is not None:

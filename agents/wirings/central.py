@@ -28,7 +28,7 @@ from parl_lite.agents.seeds import env_seeds, seed_globally, seed_of_part, seque
 from parl_lite.agents.spaces import Spaces
 from parl_lite.agents.trees import Array, Tree, map_tree
 from parl_lite.agents.unrolling import initial_state, policy_step
-from parl_lite.agents.updates import Update, update_of
+from parl_lite.agents.updates import Update, counted, update_of
 from parl_lite.errors import ActorLostError
 from parl_lite.pool import RANK, ActorPool, Item
 
@@ -166,7 +166,9 @@ class Central(Wiring):
         settings = self.plan.settings
         with Stopwatch() as waited:
             rollouts = [self._next() for _ in range(settings.rollouts_per_batch or settings.n_actors)]
-        metrics = self.learner.learn(self.learner.prepare(rollouts))
+        batch = self.learner.prepare(rollouts)
+        rollouts = [counted(rollout) for rollout in rollouts]
+        metrics = self.learner.learn(batch)
         self.version += 1
         self._publish()
         return update_of(rollouts, self.version - 1, metrics, waited.seconds)

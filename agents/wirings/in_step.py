@@ -11,7 +11,7 @@ A lost actor's rollout is played by another. For A2C, PPO, VPG, TRPO.
 
 from __future__ import annotations
 
-from parl_lite.agents.updates import Update, update_of
+from parl_lite.agents.updates import Update, counted, update_of
 
 from .actors import actor_pool
 from .wiring import Learner, Plan, Stopwatch, Wiring
@@ -29,6 +29,8 @@ class InStep(Wiring):
         with Stopwatch() as waited:
             self.pool.broadcast("set_weights", self.version, self.learner.get_weights(), version=self.version + 1)
             rollouts = self.pool.map("rollout", range(self.plan.settings.n_actors))
-        metrics = self.learner.learn(self.learner.prepare(rollouts))
+        batch = self.learner.prepare(rollouts)
+        rollouts = [counted(rollout) for rollout in rollouts]
+        metrics = self.learner.learn(batch)
         self.version += 1
         return update_of(rollouts, self.version - 1, metrics, waited.seconds)

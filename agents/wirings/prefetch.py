@@ -19,9 +19,10 @@ JOIN_TIMEOUT = 5.0
 
 
 class Batch(NamedTuple):
-    """Rollouts, and the same made ready to learn from."""
+    """Rollouts that are made ready to learn from."""
 
     rollouts: list[Any]
+    """What is counted of each."""
     prepared: Any
     n_stale: int = 0
     """Rollouts that were dropped so far because they were too old."""

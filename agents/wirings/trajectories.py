@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from parl_lite.agents.collector import Columns
-from parl_lite.agents.updates import Update, update_of
+from parl_lite.agents.updates import Update, counted, update_of
 
 from .actors import actor_pool
 from .prefetch import Batch, Prefetch
@@ -55,7 +55,8 @@ class Stream:
             rollouts.append(rollout)
             if len(rollouts) == self._n:
                 break
-        return Batch(rollouts, self._prepare(rollouts), self.n_stale)
+        prepared = self._prepare(rollouts)
+        return Batch([counted(rollout) for rollout in rollouts], prepared, self.n_stale)
 
     @property
     def n_lost(self) -> int:

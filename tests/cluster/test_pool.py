@@ -6,6 +6,7 @@ import gc
 import os
 import signal
 import threading
+import weakref
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -79,6 +80,9 @@ class Player:
 
     def pid_and(self, number: int) -> tuple[int, int]:
         return os.getpid(), number
+
+    def array(self) -> np.ndarray:
+        return np.zeros(3)
 
     def square_or_die(self, item: tuple[int, str]) -> int:
         """Die at the first try of an item that has the path of a file which is not there yet, always if it is 'poison'."""
@@ -232,6 +236,16 @@ def test_a_stream_has_results_of_all_actors_as_they_come(pool):
         if all(len(of_one) >= 5 for of_one in results.values()):
             break
     assert all(of_one == list(range(1, len(of_one) + 1)) for of_one in results.values())
+
+
+def test_a_result_that_was_taken_is_held_by_nobody_else(slots):
+    with ActorPool(Player, 1) as pool:
+        stream = pool.stream("array", in_flight=3)
+        next(stream)
+        until(lambda: pool.figures()[0]["results_waiting"] == 3, PATIENCE, "three results wait, that are looked for together")
+        taken = weakref.ref(next(stream).result)
+        next(stream)
+        assert taken() is None
 
 
 def test_actors_do_not_run_ahead_of_the_consumer(slots):
