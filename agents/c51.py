@@ -15,7 +15,7 @@ from .q_networks import CategoricalQNetwork
 from .registry import DISCRETE_ACTIONS, Entry
 from .settings import ReplaySettings
 from .spaces import Spaces
-from .tuned import DISCRETE, tuned
+from .tuned import CATEGORICAL, DISCRETE, tuned
 from .value_learner import Batch, TransitionLearner, ValueLearning
 from .value_math import categorical_cross_entropy, of_action, project_categorical
 from .wirings.replay import Replay
@@ -99,5 +99,5 @@ ENTRY = Entry(
     make_model=make_model,
     make_policy=StepPolicy,
     actions=DISCRETE_ACTIONS,
-    tuned=tuned(DISCRETE, RANGES),
+    tuned=tuned(DISCRETE, CATEGORICAL, RANGES),
 )

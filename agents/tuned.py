@@ -71,6 +71,19 @@ SQUARED: Tuned = {name: {"huber_delta": 0.0} for name in ("CartPole-v1", "Acrobo
 """Of DQN's loss: with returns of a hundred, one that is linear beyond 1
 learns too slowly how episodes end: values rise without bound."""
 
+CATEGORICAL: Tuned = {
+    "CartPole-v1": {
+        "learning_rate": 2.5e-4,
+        "adam_epsilon": 1e-5,
+        "n_atoms": 101,
+        "n_step": 3,
+        "double": True,
+        "target_period": 1,
+        "target_rate": 0.01,
+    },
+}
+"""Of C51: with DQN's its return rose and fell again."""
+
 CONTINUOUS: Tuned = {
     "Pendulum-v1": {"total_steps": 20_000, "learning_starts": 1_000, "random_steps": 1_000},
     "Hopper-v5": {"total_steps": 500_000, "learning_starts": 5_000, "random_steps": 5_000},
