@@ -70,10 +70,9 @@ class StepPolicy:
         return action
 
 
-class ContinuousPolicy(StepPolicy):
-    """The same for actions (B, D) in [-1, 1], which are stretched to the bounds; drawn uniformly for the first steps of a run."""
+class SoftPolicy(StepPolicy):
+    """The same where `algorithm.sample` explores by itself; actions are drawn uniformly for the first steps of a run."""
 
-    scales = True
     _at_random = False
 
     def explore(self, env_steps: int, index: Array, n: int) -> None:
@@ -82,7 +81,20 @@ class ContinuousPolicy(StepPolicy):
 
     def _act(self, obs: Tree) -> Tensor:
         action = super()._act(obs)
-        return torch.rand_like(action) * 2 - 1 if self._at_random else action
+        return self._any_like(action) if self._at_random else action
+
+    def _any_like(self, action: Tensor) -> Tensor:
+        """Return actions that are all equally likely."""
+        return torch.randint_like(action, self.algorithm.model.n_actions)
+
+
+class ContinuousPolicy(SoftPolicy):
+    """The same for actions (B, D) in [-1, 1], which are stretched to the bounds."""
+
+    scales = True
+
+    def _any_like(self, action: Tensor) -> Tensor:
+        return torch.rand_like(action) * 2 - 1
 
 
 class MemoryPolicy(StepPolicy):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -11,13 +12,19 @@ from torch import Tensor, nn
 
 from parl_lite.model import Model
 
-from .bounds import Fraction
+from .acting import SoftPolicy
+from .bounds import Count, CountOrZero, Fraction, NotNegative
 from .continuous_learner import Batch, squared_errors
 from .distributions import Categorical
+from .encoders import Trunk
 from .q_networks import QNetwork
+from .registry import DISCRETE_ACTIONS, Entry
 from .sac import SAC, SACLearning
+from .settings import ReplaySettings
+from .spaces import Spaces
 from .targets import descend
 from .value_math import of_action
+from .wirings.replay import Replay
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,6 +99,7 @@ class DiscreteActorCritic(Model):
 
     def __init__(self, make_encoder: Callable[[], Any], n_actions: int, **head: Any) -> None:
         super().__init__()
+        self.n_actions = n_actions
         self.actor = QNetwork(make_encoder(), n_actions, **head)
         self.critics = nn.ModuleList(QNetwork(make_encoder(), n_actions, **head) for _ in range(2))
 
@@ -116,3 +124,31 @@ class DiscreteActorCritic(Model):
 def network(settings: DiscreteSACLearning, make_encoder: Callable[[], Any], n_actions: int) -> DiscreteActorCritic:
     """Return the networks that `settings` describe over encoders, of which three are made."""
     return DiscreteActorCritic(make_encoder, n_actions)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DiscreteSACSettings(DiscreteSACLearning, ReplaySettings):
+    """SAC for discrete actions."""
+
+    batch_size: Count = 64
+    """Transitions in one update."""
+    random_steps: CountOrZero = 1_000
+    """Steps at the start of the run whose actions are drawn uniformly."""
+    samples_per_insert: NotNegative = 16.0
+    """How often a transition is learned from on average; 0: as often as learner and actors are fast."""
+
+
+def make_model(settings: DiscreteSACSettings, spaces: Spaces) -> DiscreteActorCritic:
+    """Return actor and critics for an environment's spaces."""
+    return network(settings, partial(Trunk, spaces.obs, settings), spaces.n_actions)
+
+
+ENTRY = Entry(
+    name="sac_discrete",
+    settings=DiscreteSACSettings,
+    algorithm=DiscreteSAC,
+    wiring=Replay,
+    make_model=make_model,
+    make_policy=SoftPolicy,
+    actions=DISCRETE_ACTIONS,
+)

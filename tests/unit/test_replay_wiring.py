@@ -61,6 +61,7 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
     "ddpg": CONTINUOUS,
     "td3": CONTINUOUS,
     "sac": CONTINUOUS,
+    "sac_discrete": {**DISCRETE, "random_steps": 60, "n_step": 2},
     "d4pg": CONTINUOUS,
 }
 
@@ -103,7 +104,7 @@ def end_of(logdir: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    "name", ["dqn", "rainbow", "r2d2", "sac", *(pytest.param(name, marks=pytest.mark.slow) for name in OTHERS)]
+    "name", ["dqn", "rainbow", "r2d2", "sac", "sac_discrete", *(pytest.param(name, marks=pytest.mark.slow) for name in OTHERS)]
 )
 def test_a_resumed_run_ends_as_if_it_had_not_been_interrupted(tmp_path, name):
     whole = train(tmp_path / "whole", name)
@@ -328,6 +329,13 @@ def test_a_corridor_is_walked_the_short_way(tmp_path, name, settings):
     sizes = {"hidden_size": 32, "target_period": 50, "total_steps": 1500, "exploration_fraction": 0.3, "eval_episodes": 5}
     summary = command_line(tmp_path, name, "corridor", **{"learning_rate": 2e-3, **sizes, **settings})
     assert summary["eval_return_mean"] == pytest.approx(0.6)
+
+
+def test_a_corridor_is_walked_by_a_policy_that_keeps_some_entropy(tmp_path):
+    sizes = {"hidden_size": 32, "batch_size": 32, "samples_per_insert": 32, "random_steps": 100, "total_steps": 600}
+    rates = {"actor_learning_rate": 3e-3, "critic_learning_rate": 3e-3, "target_rate": 0.02, "gamma": 0.9, "eval_episodes": 5}
+    soft = {"temperature": 0.1, "target_entropy_share": 0.2}
+    assert command_line(tmp_path, "sac_discrete", "corridor", **sizes, **rates, **soft)["eval_return_mean"] == pytest.approx(0.6)
 
 
 @pytest.mark.parametrize("name", ["td3", *(pytest.param(name, marks=pytest.mark.slow) for name in ("sac", "ddpg", "d4pg"))])
