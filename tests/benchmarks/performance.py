@@ -140,6 +140,22 @@ ROWS = [
         "> 1 x",
         lambda found: _best_central(found) > 1,
     ),
+    Row(
+        "prioritized sample of 512 transitions of 84 x 84 x 4 bytes, memcpy",
+        "replay",
+        lambda found: f"{found['sample']['sample, two threads']:.2f} ms",
+        lambda found: f"{found['sample']['memcpy']:.2f} ms",
+        lambda found: f"{found['sample']['ratio']:.2f} x",
+        "<= 1.5 x",
+        lambda found: found["sample"]["ratio"] <= 1.5,
+    ),
+    _alone(
+        "such images through one replay shard: inserted, sampled",
+        "replay",
+        lambda found: "{inserted:,} /s, {sampled:,} /s".format(**found["shard"]["84 x 84 x 4 bytes"]),
+        ">= 10,000 /s each",
+        lambda found: min(found["shard"]["84 x 84 x 4 bytes"].values()) >= 10_000,
+    ),
 ]
 
 
@@ -163,6 +179,15 @@ def codec_lines(found: Figures) -> Iterator[str]:
     for name, us in found["microseconds"].items():
         theirs = [f"{us[f'encode {other}']:,.1f} / {us[f'decode {other}']:,.1f}" for other in ("pickle", "copy")]
         yield f"| {name} | {us['encode payload']:,.1f} us | {us['decode payload']:,.1f} us | {theirs[0]} | {theirs[1]} |"
+
+
+def central_lines(found: Figures) -> Iterator[str]:
+    """Yield the table of central inference by the size of a batch."""
+    yield "| | actions/s | beside a network in each caller |"
+    yield "|---|---|---|"
+    yield f"| a network in each caller | {found['local']:,} | 1.00 x |"
+    for size, rate in found["central"].items():
+        yield f"| one for all, batches up to {size} | {rate:,} | {rate / found['local']:.2f} x |"
 
 
 def systems_lines(figures: Figures) -> Iterator[str]:
@@ -210,6 +235,13 @@ def page(figures: Figures) -> str:
         parts += ["\n".join(systems_lines(figures))]
         if "ray" in figures:
             parts += ["Ray's results are read-only views of its store; those of parl_lite are private and writable."]
+    if "central_inference" in figures:
+        found = figures["central_inference"]
+        parts += [
+            "## Central inference",
+            f"{found['callers']} callers, the Nature network on 84 x 84 x 4 bytes, `@parl_lite.batched`.",
+        ]
+        parts += ["\n".join(central_lines(found))]
     if "codec" in figures:
         parts += ["## What a value costs", "Microseconds, encode / decode.", "\n".join(codec_lines(figures["codec"]))]
     parts += ["All figures: performance.json, beside this page."]

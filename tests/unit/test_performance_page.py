@@ -69,3 +69,20 @@ def test_calls_are_explained_beside_a_bare_unix_socket() -> None:
     assert "Unix socket" not in performance.page({"calls": CALLS})
     text = performance.page({"calls": {**CALLS, "bare Unix socket": {"us": 60.0}}})
     assert "took 60.0 us in the same run, so a blocking call is 1.50 x that" in text
+
+
+def test_central_inference_is_reported_by_the_size_of_a_batch() -> None:
+    central = {"callers": 32, "local": 800, "central": {"1": 400, "64": 1600}}
+    text = performance.page({"central_inference": central})
+    assert "| one for all, batches up to 1 | 400 | 0.50 x |" in text
+    assert "| one for all, batches up to 64 | 1,600 | 2.00 x |" in text
+    assert rows_of(text)["central inference for 32 callers, a network in each"][-1] == "reached"
+
+
+def test_replay_is_beside_a_memcpy() -> None:
+    shard = {"84 x 84 x 4 bytes": {"inserted": 9000, "sampled": 12000}}
+    rows = rows_of(
+        performance.page({"replay": {"sample": {"sample, two threads": 4.0, "memcpy": 2.0, "ratio": 2.0}, "shard": shard}})
+    )
+    assert rows["prioritized sample of 512 transitions of 84 x 84 x 4 bytes, memcpy"][-1] == "**missed**"
+    assert rows["such images through one replay shard: inserted, sampled"][0] == "9,000 /s, 12,000 /s"
