@@ -14,7 +14,7 @@ import zmq
 
 from parl_lite import frames, lanes
 from parl_lite.frames import HEADER
-from parl_lite.lanes import DETOUR, Ended, Entrance, Lane
+from parl_lite.lanes import DETOUR, Eager, Ended, Entrance, Lane
 from parl_lite.sockets import receive_body, send_body, send_frame
 
 _DONTWAIT = int(zmq.DONTWAIT)  # plain numbers: an enum's operators would cost a microsecond each on the hot path
@@ -66,6 +66,7 @@ class Doors:
         self._branches: dict[int, _Branch] = {}
         self._by_peer: dict[bytes, _Branch] = {}
         self._latest: _Branch | None = None
+        self._eager = Eager()
 
     # --- receive -------------------------------------------------------------------------------------------
 
@@ -74,7 +75,7 @@ class Doors:
         if self._epoll is None:
             self._wait_at_router(seconds)
         elif not (self._take_latest() or (self._router_may_have_more and self._take_from_router())):
-            for descriptor, _ in self._epoll.poll(seconds):
+            for descriptor, _ in self._eager.look(self._poll_now) or self._epoll.poll(seconds):
                 self._take_from(descriptor, 1)
 
     def take_all(self) -> None:
@@ -82,8 +83,11 @@ class Doors:
         if self._epoll is None or self._router_may_have_more:
             self._take_from_router()
         if self._epoll is not None:
-            for descriptor, _ in self._epoll.poll(0):
+            for descriptor, _ in self._poll_now():
                 self._take_from(descriptor, _FAIR)
+
+    def _poll_now(self) -> list[tuple[int, int]]:
+        return [] if self._epoll is None else self._epoll.poll(0)
 
     def _wait_at_router(self, seconds: float) -> None:
         # not a poll of ZeroMQ, which counts whole milliseconds

@@ -113,7 +113,7 @@ class Line:
         """Return the next message; None if none came within a slice, or if there is none now."""
         if self._in is not None and not self._on_detour:
             try:
-                message = self._in.receive_now() if now else self._in.receive()
+                message = self._in.receive_now() if now else self._in.receive_soon() or self._in.receive()
             except Ended:
                 self._end_of_lane()
                 return self.receive(now=now)

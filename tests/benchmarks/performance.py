@@ -211,10 +211,12 @@ def calls_text(calls: Figures) -> str:
     ratio = calls["blocking no-op"]["us"] / unix
     return (
         "A round trip through ZeroMQ wakes six threads: each end has one that sends and receives for it. Calls on one machine "
-        "go by a Unix socket beside the ZeroMQ connection (parl_lite/lanes.py), which wakes two. A bare ping-pong over such a "
-        f"socket took {unix:,.1f} us in the same run, so a blocking call is {ratio:.2f} x that: the rest is Python, some 7 us "
-        "in the caller and 10 us in the actor, their system calls included (numbers, queue, pickle, future or none). Calls "
-        "over tcp go through ZeroMQ and pay for both: while Python works, ZeroMQ's threads fall asleep, and are woken once "
+        "go by a Unix socket beside the ZeroMQ connection (parl_lite/lanes.py), which wakes two, and each end looks for up to "
+        "0.1 ms before it sleeps, as long as that finds something: to wake a sleeping processor takes longer than the call. A "
+        f"bare ping-pong over such a socket, which sleeps, took {unix:,.1f} us in the same run; a blocking call is {ratio:.2f} x "
+        "that: the rest is Python, some 7 us in the caller and 10 us in the actor, their system calls included (numbers, queue, "
+        "pickle, future or none). That is also what bounds pipelined calls, where the bare echo does nothing with what it gets. "
+        "Calls over tcp go through ZeroMQ and pay for both: while Python works, ZeroMQ's threads fall asleep, and are woken once "
         "more for each message where a bare stream keeps them awake."
     )
 

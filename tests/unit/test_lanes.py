@@ -12,7 +12,7 @@ import zmq
 from parl_lite import frames, lanes, line
 from parl_lite.cluster.doors import Doors
 from parl_lite.frames import HEADER
-from parl_lite.lanes import Ended, Entrance, Lane
+from parl_lite.lanes import Eager, Ended, Entrance, Lane
 from parl_lite.line import Line
 from parl_lite.settings import Settings
 from parl_lite.sockets import bind_ipc, data_dealer, data_router
@@ -323,3 +323,26 @@ def test_the_lane_of_a_handle_that_is_gone_is_forgotten(two):
     two.line.close()
     until(lambda: not two.answer())
     until(lambda: two.doors.take_all() or not two.doors.n_lanes)
+
+
+# --- looking before a wait ---------------------------------------------------------------------------------
+
+
+def test_a_look_finds_what_comes_at_once():
+    answers = iter([None, None, "here"])
+    assert Eager().look(lambda: next(answers)) == "here"
+
+
+def test_after_a_look_in_vain_many_waits_are_made_without(monkeypatch):
+    monkeypatch.setattr(lanes, "_SOON", 0.0)
+    looks: list[int] = []
+    eager = Eager()
+    for i in range(3 * (lanes._RESPITE + 1)):
+        assert eager.look(lambda i=i: looks.append(i)) is None
+    assert set(looks) == {0, lanes._RESPITE + 1, 2 * (lanes._RESPITE + 1)}
+
+
+def test_what_is_found_keeps_it_looking(monkeypatch):
+    monkeypatch.setattr(lanes, "_SOON", 0.0)
+    eager = Eager()
+    assert [eager.look(lambda: "here") for _ in range(100)] == ["here"] * 100
