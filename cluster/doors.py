@@ -20,7 +20,7 @@ from parl_lite.sockets import receive_body, send_body, send_frame
 _DONTWAIT = int(zmq.DONTWAIT)  # plain numbers: an enum's operators would cost a microsecond each on the hot path
 _SNDMORE = int(zmq.SNDMORE)
 _FAIR = 256
-"""So many messages of one lane are taken before those of others."""
+"""So many messages that came one way are taken before those of others."""
 
 Arrived = Callable[[bytes, bytes, memoryview | None], object]
 """Takes in a message: of which handle, its first frame, and its payload if that came apart."""
@@ -56,6 +56,7 @@ class Doors:
         self.arrived: Arrived = _dropped
         self._router = router
         self._router_descriptor = int(router.get(zmq.FD))
+        self._router_patience = int(router.get(zmq.RCVTIMEO)) / 1000
         self._router_may_have_more = True
         """Whether its descriptor, which is edge-triggered, may be silent though there is something to read."""
         self._entrance_path = entrance_path
@@ -74,14 +75,14 @@ class Doors:
         """Take in what comes first, after `seconds` at the latest."""
         if self._epoll is None:
             self._wait_at_router(seconds)
-        elif not (self._take_latest() or (self._router_may_have_more and self._take_from_router())):
+        elif not (self._take_latest() or (self._router_may_have_more and self._take_from_router(1))):
             for descriptor, _ in self._eager.look(self._poll_now) or self._epoll.poll(seconds):
                 self._take_from(descriptor, 1)
 
     def take_all(self) -> None:
         """Take in all that has come."""
         if self._epoll is None or self._router_may_have_more:
-            self._take_from_router()
+            self._take_from_router(_FAIR)
         if self._epoll is not None:
             for descriptor, _ in self._poll_now():
                 self._take_from(descriptor, _FAIR)
@@ -90,10 +91,11 @@ class Doors:
         return [] if self._epoll is None else self._epoll.poll(0)
 
     def _wait_at_router(self, seconds: float) -> None:
-        # not a poll of ZeroMQ, which counts whole milliseconds
-        if self._take_from_router() or not select.select([self._router_descriptor], [], [], seconds)[0]:
-            return
-        self._take_from_router()
+        # one message, since another look costs as much as a call; and not a poll of ZeroMQ, which counts whole milliseconds
+        if seconds >= self._router_patience:
+            self._take_from_router(1, 0)
+        elif not self._take_from_router(1) and select.select([self._router_descriptor], [], [], seconds)[0]:
+            self._take_from_router(1)
 
     def _take_latest(self) -> bool:
         """Take one message of the lane that had the last: who sends many spares the job from looking at all others."""
@@ -101,24 +103,25 @@ class Doors:
 
     def _take_from(self, descriptor: int, most: int) -> None:
         if descriptor == self._router_descriptor:
-            self._take_from_router()
+            self._take_from_router(most)
         elif (branch := self._branches.get(descriptor)) is not None:
             self._take_from_branch(branch, most)
         else:
             self._let_in()
 
-    def _take_from_router(self) -> bool:
-        any_came = False
-        try:
-            while True:
-                peer = self._router.recv(_DONTWAIT)
-                frame = self._router.recv()
-                is_large = len(frame) >= HEADER.size and frame[1] & frames.LARGE
-                self._came_by_router(peer, frame, receive_body(self._router) if is_large else None)
-                any_came = True
-        except zmq.Again:
-            self._router_may_have_more = False
-        return any_came
+    def _take_from_router(self, most: int, flags: int = _DONTWAIT) -> bool:
+        """Take in up to so many messages; return whether there were any. Without flags, wait as long as ZeroMQ does."""
+        self._router_may_have_more = True
+        for i in range(most):
+            try:
+                peer = self._router.recv(flags)
+            except zmq.Again:
+                self._router_may_have_more = False
+                return i > 0
+            frame = self._router.recv()
+            is_large = len(frame) >= HEADER.size and frame[1] & frames.LARGE
+            self._came_by_router(peer, frame, receive_body(self._router) if is_large else None)
+        return True
 
     def _came_by_router(self, peer: bytes, frame: bytes, body: memoryview | None) -> None:
         """Take in a message after all that its handle sent before by its lane."""
