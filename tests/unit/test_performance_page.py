@@ -68,7 +68,7 @@ def test_page_picture_and_figures_are_written(tmp_path: Path) -> None:
 def test_calls_are_explained_beside_a_bare_unix_socket() -> None:
     assert "Unix socket" not in performance.page({"calls": CALLS})
     text = performance.page({"calls": {**CALLS, "bare Unix socket": {"us": 60.0}}})
-    assert "took 60.0 us in the same run, so a blocking call is 1.50 x that" in text
+    assert "took 60.0 us in the same run; a blocking call is 1.50 x that" in text
 
 
 def test_central_inference_is_reported_by_the_size_of_a_batch() -> None:
