@@ -70,9 +70,11 @@ def report(address: str) -> dict[str, Any]:
 
 
 def things() -> tuple[list[Path], dict[int, str]]:
-    """Return what clusters of this module have now: folders and processes."""
+    """Return what clusters of this module have now: folders and processes, but for what zygotes keep ready or have forked."""
     folders = sorted(path for path in hostos.runtime_folder().iterdir() if path.name != ".making")
-    return folders, processes_of_ours()
+    processes = processes_of_ours()
+    forked = {process.pid for process in psutil.process_iter(["ppid"]) if "zygote" in processes.get(process.info["ppid"], "")}
+    return folders, {pid: command for pid, command in processes.items() if pid not in forked}
 
 
 @contextmanager
