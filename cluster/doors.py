@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import select
+import sys
 from collections.abc import Callable
 
 import zmq
@@ -19,8 +20,7 @@ from parl_lite.sockets import receive_body, send_body, send_frame
 
 _DONTWAIT = int(zmq.DONTWAIT)  # plain numbers: an enum's operators would cost a microsecond each on the hot path
 _SNDMORE = int(zmq.SNDMORE)
-_FAIR = 256
-"""So many messages that came one way are taken before those of others."""
+_ALL = sys.maxsize
 
 Arrived = Callable[[bytes, bytes, memoryview | None], object]
 """Takes in a message: of which handle, its first frame, and its payload if that came apart."""
@@ -82,10 +82,10 @@ class Doors:
     def take_all(self) -> None:
         """Take in all that has come."""
         if self._epoll is None or self._router_may_have_more:
-            self._take_from_router(_FAIR)
+            self._take_from_router(_ALL)
         if self._epoll is not None:
             for descriptor, _ in self._poll_now():
-                self._take_from(descriptor, _FAIR)
+                self._take_from(descriptor, _ALL)
 
     def _poll_now(self) -> list[tuple[int, int]]:
         return [] if self._epoll is None else self._epoll.poll(0)
@@ -127,8 +127,7 @@ class Doors:
         """Take in a message after all that its handle sent before by its lane."""
         branch = self._by_peer.get(peer)
         if branch is not None and not branch.on_detour:
-            while self._take_from_branch(branch, _FAIR):
-                pass
+            self._take_from_branch(branch, _ALL)
         self.arrived(peer, frame, body)
         if branch is not None and branch.on_detour:
             branch.on_detour = False
@@ -256,8 +255,3 @@ class Doors:
             if each is not None:
                 each.close()
         self._entrance = self._epoll = None
-
-    @property
-    def n_lanes(self) -> int:
-        """How many lanes there are."""
-        return len(self._branches)

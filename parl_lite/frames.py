@@ -25,7 +25,8 @@ A message is one ZeroMQ frame (a small one costs least so), and a second one for
     DELETE name                         -> RESULT None, ERROR
     CANCEL     (the request's number)   -> CANCELLED, if it had not begun
     SEEN       (the request's number)   the answer was read: Refs in it need not be kept any more
-    SHARE      a place, or None         -> SHARES: whether the job can open it, and where its worker keeps objects
+    SHARE      a place, or None         -> SHARES: whether the job can open it, where its worker keeps objects, and where a
+                                           lane begins (file, token), see lanes.py, or None
     PROJECT    what the user's code is  -> RESULT None, NEED_CODE, ERROR
     CODE       the packed code          -> RESULT None, ERROR
 

@@ -83,8 +83,8 @@ class Line:
         self._look_at_lane()
 
     def _look_at_lane(self) -> None:
-        on_lane = self._in is not None and not self._on_detour
-        self.descriptor = self._in.fileno() if self._in is not None and on_lane else self._zmq_descriptor
+        lane = None if self._on_detour else self._in
+        self.descriptor = self._zmq_descriptor if lane is None else lane.fileno()
 
     # --- messages ------------------------------------------------------------------------------------------
 

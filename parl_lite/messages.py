@@ -14,8 +14,8 @@ from functools import cache
 
 import pyarrow as pa
 
-PROTOCOL = 2
-"""Raised whenever two versions of this file cannot talk to each other."""
+PROTOCOL = 3
+"""Raised whenever two versions of this file, or of frames.py, cannot talk to each other."""
 
 
 # --- parts -------------------------------------------------------------------------------------------------

@@ -21,16 +21,13 @@ from typing import Any
 import parl_lite
 from parl_lite.agent import to_numpy, to_tensors
 from parl_lite.agents.rollout_worker import RolloutWorker
-from parl_lite.agents.updates import Update, update_of
+from parl_lite.agents.updates import Update, counted, update_of
 from parl_lite.errors import ActorLostError
 from parl_lite.futures import FIRST_COMPLETED, Future
 from parl_lite.pool_members import loss_of
 
 from .actors import WorkClock, actor_pool
 from .wiring import LocalLearner, Plan, Stopwatch, Wiring, scalars
-
-COUNTED = ("episode_return", "episode_length", "valid", "version")
-"""Columns of a rollout that travel with its gradients."""
 
 
 @parl_lite.remote_class
@@ -53,8 +50,7 @@ class GradientActor(RolloutWorker):
             self.algorithm.env_steps = env_steps
         columns = self.sample()
         gradients, metrics = self.algorithm.compute_gradients(to_tensors(columns))
-        counted = {name: columns[name] for name in COUNTED}
-        return {"gradients": to_numpy(gradients), "metrics": scalars(metrics), **counted, **self.clock.stop()}
+        return {"gradients": to_numpy(gradients), "metrics": scalars(metrics), **counted(columns), **self.clock.stop()}
 
 
 class Gradients(Wiring):

@@ -21,6 +21,7 @@ from parl_lite.agents.envs import spaces_of
 from parl_lite.agents.player import Player, without_unused
 from parl_lite.agents.replay import ReplayWriter, pack_frames
 from parl_lite.agents.seeds import seed_globally, sequence_of
+from parl_lite.agents.updates import counted
 from parl_lite.errors import ActorLostError
 from parl_lite.futures import FIRST_COMPLETED, Future
 from parl_lite.pool_members import loss_of
@@ -31,7 +32,6 @@ from .wiring import Plan, lost_of
 
 logger = logging.getLogger("parl_lite.agents")
 
-COUNTED = ("episode_return", "episode_length", "valid", "version")
 PATIENCE = 0.5
 """Seconds for which an actor tries to get rid of a rollout before it listens to the learner again."""
 COLLECTOR_FIXED = ("envs", "policy", "spaces")
@@ -120,11 +120,10 @@ class ReplayActor:
         return report
 
     def _report(self, columns: Columns) -> Report:
-        counted = {name: columns[name] for name in (*COUNTED, "actor_waited", "actor_seconds")}
         if self.writer is not None:
-            return Report(counted, None, self.source, self.number)
+            return Report(counted(columns), None, self.source, self.number)
         kept = without_unused(columns)
-        return Report(counted, pack_frames(kept, self._stack) if self._stack else kept, self.source, self.number)
+        return Report(counted(columns), pack_frames(kept, self._stack) if self._stack else kept, self.source, self.number)
 
 
 class RemotePlayers:

@@ -270,6 +270,14 @@ def test_an_interrupted_detour_holds_up_nothing(two, monkeypatch):
     two.settle()
 
 
+def test_a_job_takes_in_all_there_is_for_a_cancellation_may_be_behind_it(two):
+    two.begin_lane()
+    for _ in range(300):
+        two.ask()
+    two.doors.take_all()
+    assert len(two.at_job) == two.n_asked
+
+
 def test_a_wait_ends_with_what_comes_by_either_way(two):
     two.begin_lane()
     two.ask()
@@ -322,7 +330,7 @@ def test_the_lane_of_a_handle_that_is_gone_is_forgotten(two):
     two.begin_lane()
     two.line.close()
     until(lambda: not two.answer())
-    until(lambda: two.doors.take_all() or not two.doors.n_lanes)
+    until(lambda: two.doors.take_all() or not two.doors._branches)
 
 
 # --- looking before a wait ---------------------------------------------------------------------------------
